@@ -6,7 +6,7 @@ Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -21,6 +21,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
+from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.analysis.canceling import canceling
 from tedsl.analysis.messages import sent_back
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
@@ -49,12 +50,18 @@ def differentiate(
 ) -> Any:
     """The adjoints of `inputs` (every float placeholder when None) for `output`, a tensor or a list.
 
+    Inputs in a nest of dicts, lists and tuples give adjoints in that nest.
+
     `head` is the adjoint of the output, of its shape or prefix + shape; without one it is 1 for a scalar, and the
     result is the full Jacobian (output.shape + input.shape) otherwise. `override={T: (deps, fn)}` replaces the
     derivative of T by `fn(T, deps, adjoint_of_T)`, one summand per dep, None allowed (`{T: fn}`: deps are T's direct
     inputs); `fdiff(output, input, head)` replaces how each edge is differentiated. A single input tensor gives a
     single adjoint, else a `Gradients` sequence.
     """
+    if isinstance(inputs, Mapping) or (
+        isinstance(inputs, (list, tuple)) and any(isinstance(t, (Mapping, list, tuple)) for t in inputs)
+    ):
+        return _by_nest(output, inputs, head, override, fdiff)
     outputs = floats(output, "output")
     heads = heads_of(outputs, head)
     asked = None if inputs is None else floats(inputs, "inputs")
@@ -64,6 +71,26 @@ def differentiate(
     single = gradients[0]
     single._explanation = gradients.explanation
     return single
+
+
+def _by_nest(output: Any, inputs: Any, head: Any, override: Any, fdiff: Any) -> Any:
+    """The adjoints in the nest in which the inputs are."""
+    listed: list[Tensor] = []
+
+    def numbered(leaf: Any, name: str) -> int:
+        if not isinstance(leaf, Tensor):
+            raise TypeError(
+                f"differentiate: inputs must be tensors, found {type(leaf).__name__} {leaf!r:.40} as {name}, at "
+                f"{user_location()}"
+            )
+        listed.append(leaf)
+        return len(listed) - 1
+
+    nest = map_leaves(dict(inputs) if isinstance(inputs, Mapping) else inputs, "inputs", numbered)
+    gradients = differentiate(output, listed, head, override, fdiff)
+    for adjoint in gradients:
+        adjoint._explanation = gradients.explanation
+    return map_leaves(nest, "inputs", lambda place, _: gradients[place])
 
 
 def vjp(output: Tensor, input: Tensor, head: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ def one_of(name: str, known: Iterable[str], what: str, listing: str) -> str:
     if name in names:
         return name
     folded = {n.casefold(): n for n in names[::-1]}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     meant = f"; did you mean {folded[near[0]]!r}?" if near else ""
     raise ScheduleError(f"there is no {what} {str(name)!r}; {listing}: {', '.join(names) or 'none'}{meant}")
 

@@ -81,8 +81,21 @@ def test_show_prints_formulas_loops_and_code(ops: str, capsys: pytest.CaptureFix
     assert "ymm" in printed
 
 
+def test_what_is_no_array_is_given_by_name(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`s=2.0` was taken for a symbol, and the function called without it."""
+    assert main(["show", f"{ops}:swish", "x=64x32", "beta=2.5"]) == 0
+    assert "= x[i, j] * sigmoid(2.5 * x[i, j])   for i < 64, j < 32" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
-    "what", [["product"], ["swish", "64x32", "--gradient"], ["picked", "8", "4:int32"], ["open_ended", "n=24"]]
+    "what",
+    [
+        ["product"],
+        ["swish", "64x32", "--gradient"],
+        ["picked", "8", "4:int32"],
+        ["open_ended", "n=24"],
+        ["swish", "8x8", "beta=2.0"],
+    ],
 )
 def test_bench_times_a_call(
     ops: str, what: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

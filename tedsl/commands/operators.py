@@ -1,12 +1,14 @@
 """`tedsl check`, `show` and `bench`: an operator or a tensor of a file, tried, printed, timed.
 
 `FILE:NAME` is a Python file and a name in it. `SHAPE` is that of an array of an operator: "64x64" or "64:int32" where
-numbers are wanted, "n m" for `check`, where sizes are drawn. Symbols of a tensor are given as "n=1000".
+numbers are wanted, "n m" for `check`, where sizes are drawn. What is no array is given by name, "s=2.0", and so are
+symbols of a tensor, "n=1000".
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import inspect
 import sys
@@ -31,7 +33,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     for parser, run in ((show, _show), (bench, _bench)):
         parser.add_argument("what", metavar="FILE:NAME", help=HELP)
         parser.add_argument(
-            "shapes", metavar="SHAPE", nargs="*", help="of each array of an operator: 64x64, 64:int32; n=1000"
+            "shapes",
+            metavar="SHAPE",
+            nargs="*",
+            help="of each array of an operator: 64x64, 64:int32; numbers and options by name: radius=3, n=1000",
         )
         parser.add_argument("--gradient", action="store_true", help="of the sum of the result, by every input")
         parser.set_defaults(run=run)
@@ -113,15 +118,19 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
 
     found = _found(options.what)
     if not isinstance(found, te.Tensor):
+        parameters = _parameters(found)
+        options_too = [*parameters, *_parameters(found, inspect.Parameter.KEYWORD_ONLY)]
+        named = [text.partition("=") for text in options.shapes if "=" in text]
+        values = {name: _value(name, text) for name, _, text in named if name in options_too}
         shapes = [text for text in options.shapes if "=" not in text]
-        if not shapes:
+        if not shapes and not values:
             raise SystemExit(f"tedsl: {options.what} is a function: say the shape of each of its arrays, such as 64x64")
-        names = [*_parameters(found), *(f"x{k}" for k in range(len(shapes)))]
+        names = [*(name for name in parameters if name not in values), *(f"x{k}" for k in range(len(shapes)))]
         given = [_placeholder(name, text) for name, text in zip(names, shapes, strict=False)]
         try:
-            found = found(*given)
+            found = found(**{t.name: t for t in given}, **values) if values else found(*given)
         except (TypeError, ValueError, IndexError, ArithmeticError) as error:
-            listed = ", ".join(f"{t.name} : {t.dtype}{list(t.shape)}" for t in given)
+            listed = ", ".join([*(f"{t.name} : {t.dtype}{list(t.shape)}" for t in given), *map("".join, named)])
             raise SystemExit(f"tedsl: {options.what} refuses ({listed}): {error}") from None
     outputs = list(found) if isinstance(found, (tuple, list)) else [found]
     read = (op for op in stages_of(outputs) if isinstance(op, Placeholder) and not isinstance(op, Constant))
@@ -132,13 +141,22 @@ def _program(options: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     return inputs, outputs
 
 
-def _parameters(function: Any) -> list[str]:
-    """What a function calls the arrays that it takes by their places."""
+def _parameters(function: Any, *kinds: Any) -> list[str]:
+    """What a function calls the arrays that it takes by their places, or what is of other kinds."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    wanted = kinds or (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in wanted]
+
+
+def _value(name: str, text: str) -> Any:
+    """What is given for a parameter by its name: a value of Python, or else an array of a shape."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return _placeholder(name, text) if text[:1].isdigit() else text
 
 
 def _placeholder(name: str, text: str) -> Any:

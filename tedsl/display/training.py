@@ -18,9 +18,12 @@ __all__ = ["WatchedLoop", "WatchedTuning", "progress", "tuning"]
 class WatchedLoop:
     """The steps of a loop, and what was shown of each: `history[name]` is a list of numbers."""
 
-    def __init__(self, over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5) -> None:
+    def __init__(
+        self, over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5, title: str | None = None
+    ) -> None:
         self.over: Iterable[Any] = range(over) if isinstance(over, int) else over
         self.history: dict[str, list[float]] = {}
+        self._title = title
         self._plots, self._every = plot and _in_notebook(), every
         self._bar: Any = None
         self._handle: Any = None
@@ -28,6 +31,8 @@ class WatchedLoop:
 
     def __iter__(self) -> Iterator[Any]:
         self._bar = _bar(len(self) or None)
+        if self._bar is not None and self._title:
+            self._bar.set_description(self._title)
         try:
             for step in self.over:
                 yield step
@@ -88,7 +93,9 @@ class WatchedLoop:
         plt.close(figure)
 
 
-def progress(over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5) -> WatchedLoop:
+def progress(
+    over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5, desc: str | None = None
+) -> WatchedLoop:  # fmt: skip
     """The steps of a training loop with a bar; `plot=True` draws what is shown while it runs, in a notebook.
 
         for k in (bar := te.display.progress(300)):
@@ -96,9 +103,9 @@ def progress(over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.
             bar.show(loss=loss)
         bar.plot(yscale="log")
 
-    The bar is tqdm's, where that is installed and a notebook or a terminal looks on.
+    The bar is tqdm's, where that is installed and a notebook or a terminal looks on; `desc` stands in front of it.
     """
-    return WatchedLoop(over, plot=plot, every=every)
+    return WatchedLoop(over, plot=plot, every=every, title=desc)
 
 
 class WatchedTuning:

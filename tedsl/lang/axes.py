@@ -85,7 +85,11 @@ def _bound(value: Any, what: str) -> Expr:
     try:
         extent = simplify_extent(fn.convert(value, "int32"))
     except TypeError as error:
-        raise TypeError(f"{what} at {user_location()}: expected an integer extent, found {value!r}") from error
+        told = ""
+        if value is None or isinstance(value, str):
+            name = value if isinstance(value, str) and value.isidentifier() else "n"
+            told = f"; one that the call tells is a symbol, {name} = te.var({name!r})"
+        raise TypeError(f"{what} at {user_location()}: expected an integer extent, found {value!r}{told}") from error
     if any(isinstance(node, Read) for node in topological(extent)) or free_axes(extent):
         raise TypeError(
             f"{what} at {user_location()}: an extent may only use numbers and te.var, found `{extent}`; "

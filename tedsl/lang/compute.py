@@ -18,7 +18,7 @@ from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.step import present_step
-from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor
+from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor, tell_of_arrays
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
@@ -176,6 +176,9 @@ def axis_names(function: Callable[..., Any], rank: int | None, what: str, skip: 
 def _called(function: Callable[..., Any], axes: tuple[Axis, ...], what: str) -> Any:
     try:
         return function(*axes)
+    except AttributeError as error:
+        tell_of_arrays(error)
+        raise
     except NameError as error:
         raise NameError(
             f"{what} at {user_location()}: {error}; if this is the tensor itself: a definition cannot read its own "

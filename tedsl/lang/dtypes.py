@@ -141,8 +141,15 @@ def as_dtype(value: object) -> DType:
     if found is None or found is BOTTOM:
         is_value = hasattr(value, "dtype") and not isinstance(value, type)
         problem = "is a value (te.cast(x, dtype) takes the dtype last)" if is_value else "is not supported"
-        raise TypeError(f"dtype {value!r:.60} {problem}; expected one of {', '.join(ALL)}, at {user_location()}")
+        raise TypeError(
+            f"dtype {value!r:.60} {problem}; expected one of {', '.join(ALL)}, at {user_location()}{_of_complex(name)}"
+        )
     return found
+
+
+def _of_complex(name: str) -> str:
+    is_complex = str(name).startswith(("complex", "torch.complex"))
+    return "; of complex numbers write the real and the imaginary parts, as two arrays" if is_complex else ""
 
 
 def _is_native(value: object) -> bool:
@@ -156,7 +163,8 @@ def dtype_of_array(array: np.ndarray[Any, Any]) -> DType:
     """The `DType` of a NumPy array, or TypeError."""
     found = _BY_NAME.get(array.dtype.name)
     if found is None:
-        raise TypeError(f"dtype {array.dtype} is not supported; expected one of {', '.join(ALL)}")
+        told = _of_complex(array.dtype.name)
+        raise TypeError(f"dtype {array.dtype} is not supported; expected one of {', '.join(ALL)}{told}")
     return found
 
 

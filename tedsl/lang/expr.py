@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import freed_in_children
+from tedsl.lang.names import title_of
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import RichFormula
 
@@ -108,7 +109,7 @@ class Expr(Operators["Expr"], RichFormula):
         rule = self._numpy.get(function.__name__)
         if rule is None:
             raise TypeError(
-                f"np.{function.__name__} at {user_location()}: takes arrays, found `{self!r:.60}`, one scalar; write "
+                f"{title_of(function)} at {user_location()}: takes arrays, found `{self!r:.60}`, one scalar; write "
                 "it with tedsl's functions"
             )
         return rule(*args, **kwargs)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["OF_MODULES", "OF_TENSORS"]
+import sys
+from typing import Any
+
+import numpy as np
+
+__all__ = ["OF_MODULES", "OF_TENSORS", "instead_of", "title_of"]
 
 _DTYPES = (
     "bfloat16", "bool_", "double", "float16", "float32", "float64", "half", "int16", "int32", "int64", "int8", "uint16",
     "uint32", "uint64", "uint8",
 )  # fmt: skip
+
+_FFT = (
+    "there are no Fourier transforms: te.extern(fn, shape, dtype, args) calls NumPy's, real and imaginary parts apart"
+)
+_SOLVE = "factorizations are written with te.scan over rows, or called by te.extern, with an override= as derivative"
 
 OF_MODULES: dict[str, str] = {
     **{name: f'dtypes are strings: "{name.rstrip("_")}"' for name in _DTYPES if name not in ("double", "half")},
@@ -25,7 +35,17 @@ OF_MODULES: dict[str, str] = {
     "empty": "it is te.zeros", "fori_loop": "it is te.scan", "while_loop": "it is te.scan, for a known number of steps",
     "variance": "it is x.var()", "norm": "it is x.norm()", "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
-    "linalg": "there is te.matmul, te.einsum and x.norm()", "nn": "layers and losses are in te.ops",
+    "linalg": "there is te.matmul, te.einsum and x.norm()", "fft": _FFT, "rfft": _FFT, "ifft": _FFT,
+    **dict.fromkeys(("cholesky", "solve", "inv", "det", "slogdet", "svd", "eig", "eigh", "qr", "lstsq"), _SOLVE),
+    "cond": "it is te.select(condition, a, b) of elements, te.where of tensors", "switch": "it is te.select, nested",
+    "expit": "it is te.sigmoid", "print": "a tensor has no values yet: te.evaluate computes some, te.extern sees them",
+    "map": "it is te.compute, or te.vmap(f)", "associative_scan": "it is te.scan",
+    "pmap": "kernels use all processors as they are", "remat": 'it is te.build(..., checkpoint=[...]) or memory="64MB"',
+    "checkpoint": 'it is te.build(..., checkpoint=[...]) or memory="64MB"',
+    "custom_vjp": "it is @te.op with def_vjp", "custom_jvp": "it is @te.op with def_jvp",
+    "view": "it is x.reshape(shape)", "mm": "it is x @ y", "bmm": "it is x @ y", "subtract": "it is x - y",
+    "divide": "it is x / y", "true_divide": "it is x / y", "negative": "it is -x",
+    "nn": "layers and losses are in te.ops",
     "optim": "it is te.ops.optim", "gradient": "derivatives are te.grad(f), differences of neighbors te.diff(x)",
     "unique": "it is te.unique_counts", "nonzero": "its size would depend on data; use te.where, or where= of a sum",
     "degrees": "it is te.rad2deg", "radians": "it is te.deg2rad", "around": "it is te.round",
@@ -35,12 +55,26 @@ OF_MODULES: dict[str, str] = {
     "histogram": "it is te.ops.histogram", "bincount": "it is te.scatter",
 }  # fmt: skip
 
+_CONVERSIONS = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
+    "short": "int16", "byte": "uint8", "char": "int8", "bool": "bool",
+    **{name: name for name in _DTYPES if name[-1].isdigit()},
+}  # fmt: skip
 _VALUE = "te.evaluate(x, feeds) computes it"
 OF_TENSORS: dict[str, str] = {
     **dict.fromkeys(("item", "numpy", "tolist", "cpu", "cuda"), f"a tensor has no values yet; {_VALUE}"),
     **dict.fromkeys(("backward", "grad", "requires_grad"), "derivatives are te.differentiate(y, x), or te.grad(f)"),
     **dict.fromkeys(("detach", "stop_gradient"), OF_MODULES["stop_gradient"]),
-    **dict.fromkeys(("float", "int", "double", "half", "long", "bool", "to", "type"), 'write x.astype("float32")'),
+    **{name: f'write x.astype("{dtype}")' for name, dtype in _CONVERSIONS.items()},
+    **dict.fromkeys(("to", "type", "type_as"), "write x.astype(dtype); arrays say where a call runs"),
+    **dict.fromkeys(("device", "is_cuda", "data"), "a tensor has no memory: arrays have, and say where a call runs"),
+    **dict.fromkeys(("contiguous", "block_until_ready"), "leave it out"), "mm": "write x @ y", "bmm": "write x @ y",
+    "mv": "write x @ y", "add": "write x + y", "sub": "write x - y", "mul": "write x * y", "div": "write x / y",
+    "neg": "write -x", "repeat": "write te.tile(x, counts), or te.repeat",
+    "values": f"a tensor has no values yet; {_VALUE}",
+    "index_select": "write te.take(x, index, axis)", "scatter_add": "write te.ops.scatter_add(x, axis, index, src)",
+    "index_add": "write te.ops.index_add(x, axis, index, source)", "apply": "write a function of tensors",
+    "map": "write a function of tensors",
     "view": "write x.reshape(shape)", "view_as": "write x.reshape(y.shape)", "unsqueeze": "write x.expand_dims(axis)",
     "dim": "write x.ndim", "numel": "write x.size", "t": "write x.T", "mT": "write x.swapaxes(-1, -2)",
     "amax": "write x.max(axis)", "amin": "write x.min(axis)", "clamp": "write x.clip(low, high)",
@@ -51,3 +85,22 @@ OF_TENSORS: dict[str, str] = {
     "median": "write te.sort(x, axis) and read its middle", "add_": "write x + y",
     "fill": "write te.full_like(x, value)",
 }  # fmt: skip
+
+
+def title_of(function: Any) -> str:
+    """A function of NumPy as a program calls it: np.sum, np.linalg.norm, scipy.special.expit."""
+    name = str(function.__name__)
+    if getattr(np, name, None) is function:
+        return f"np.{name}"
+    if isinstance(function, np.ufunc):  # which do not say where they are from
+        special = sys.modules.get("scipy.special")
+        return f"scipy.special.{name}" if getattr(special, name, None) is function else name
+    return f"{function.__module__}.{name}".replace("numpy.", "np.", 1)
+
+
+def instead_of(title: str) -> str:
+    """What is written here for a function of another library, as the end of a message."""
+    module, _, name = title.rpartition(".")
+    if module == "np.fft":
+        return _FFT
+    return OF_MODULES.get(name, "write it with tedsl's functions")

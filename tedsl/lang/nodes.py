@@ -71,6 +71,8 @@ def operand(value: Scalar) -> Expr | bool | int | float:
         return const(value)
     is_array = isinstance(value, (np.ndarray, list, tuple))
     hint = "; te.constant(array) makes it a tensor, of which an element is read: c[i]" if is_array else ""
+    if isinstance(value, complex):
+        hint = "; of complex numbers write the real and the imaginary part, as two expressions"
     raise TypeError(
         f"expected a scalar expression at {user_location()}, found {type(value).__name__} ({value!r:.60}){hint}"
     )

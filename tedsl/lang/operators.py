@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from tedsl.lang.errors import user_location
+from tedsl.lang.names import instead_of, title_of
 
 __all__ = ["MIRRORED", "NEGATED", "UFUNCS", "Fn", "Operators"]
 
@@ -129,11 +130,10 @@ class Operators(Generic[R]):
                 return rule(*inputs)
             if ufunc is np.matmul and hasattr(inputs[1], "__rmatmul__"):
                 return inputs[1].__rmatmul__(inputs[0])
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        title = title_of(ufunc)
+        name = title if method == "__call__" else f"{title}.{method}"
         told = f" with {', '.join(options)}=" if options else ""
-        raise TypeError(
-            f"np.{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; write it with tedsl's functions"
-        )
+        raise TypeError(f"{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; {instead_of(title)}")
 
     def __add__(self, other: Any) -> R:
         return self._apply(Fn.ADD, self, other)

@@ -11,11 +11,12 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.annotations import as_reduction
-from tedsl.lang.axes import INT32_MAX, given_name
+from tedsl.lang.axes import INT32_MAX, given_name, reduce_axis
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Reduce
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
+from tedsl.lang.extents import same_extent
 from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.operators import Operators
 from tedsl.lang.pickling import made_again
@@ -137,18 +138,18 @@ def trace_lambda(function: Callable[..., Any], what: str, axis: Any = None) -> t
         axes = tuple(Axis(name, None, is_reduce=True) for name in names)
     else:
         axes = _given_axes(axis, names, what)
-    return function(*axes), axes
+    value = function(*axes)
+    if axis is not None:
+        _check_extents(value, axis, axes, names, what)
+    return value, axes
 
 
 def _given_axes(axis: Any, names: list[str], what: str) -> tuple[Axis, ...]:
-    """The axes for the arguments of a lambda. Not extents: beside them 1 would be taken for the number of an axis."""
+    """The axes for the arguments of a lambda: those given, or new ones of the extents given."""
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    for value in given:
-        if isinstance(value, (int, np.integer)) or (isinstance(value, Expr) and not isinstance(value, Axis)):
-            raise TypeError(
-                f"{what} at {user_location()}: beside a function of the axes axis= takes te.reduce_axis objects, found "
-                f"`{value}`; if that is the extent: lambda {', '.join(names)}: ..., axis=te.reduce_axis({value})"
-            )
+    if len(given) == len(names):
+        named = zip(given, names, strict=True)
+        axis = tuple(reduce_axis(value, name=name) if _is_extent(value) else value for value, name in named)
     axes = _axes(axis, what)
     if len(axes) != len(names):
         raise ValueError(
@@ -156,6 +157,31 @@ def _given_axes(axis: Any, names: list[str], what: str) -> tuple[Axis, ...]:
             f"{len(axes)}"
         )
     return axes
+
+
+def _is_extent(value: Any) -> bool:
+    if isinstance(value, (int, np.integer)):
+        return not isinstance(value, bool)
+    return isinstance(value, Expr) and not isinstance(value, Axis) and value.dtype.is_integer
+
+
+def _check_extents(value: Any, axis: Any, axes: tuple[Axis, ...], names: list[str], what: str) -> None:
+    """Refuse an extent that is not that of what is read: it may be the number of an axis, or of terms."""
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    new = {a: (a.extent, n) for a, extent, n in zip(axes, given, names, strict=True) if _is_extent(extent)}
+    if not new:
+        return
+    roots = [fn.as_expr(v) for v in (value if isinstance(value, tuple) else (value,))]
+    for read in (node for node in topological(roots) if isinstance(node, Read)):
+        for dim, index in enumerate(read.indices):
+            extent, name = new.get(index, (None, "")) if isinstance(index, Axis) else (None, "")
+            if extent is not None and not same_extent(read.tensor.extents[dim], extent):
+                raise TypeError(
+                    f"{what} at {user_location()}: beside a function of the axes axis= takes te.reduce_axis objects, "
+                    f"or extents, found `{extent}`, but dimension {dim} of {read.tensor!r}, read at {name!r}, "
+                    f"has {read.tensor.extents[dim]}; leave axis= out for all of it, or for a part: lambda "
+                    f"{', '.join(names)}: ..., axis=te.reduce_axis({extent})"
+                )
 
 
 def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> Any:

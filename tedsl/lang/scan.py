@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
@@ -18,10 +18,11 @@ from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
+from tedsl.lang.operators import Operators
 from tedsl.lang.packing import StepState, scan_of
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.step import ScanStep, written
-from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor
+from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor, tell
 from tedsl.lang.titles import titled
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def scan(
     *,
     dtype: Any = None,
     name: Any = None,
+    **others: Any,
 ) -> Any:
     """Tensors filled step by step along `axis` (from the end if `reverse`).
 
@@ -67,6 +69,8 @@ def scan(
     """
     title = titled(name, "scan", "te.scan")
     what = f"scan {title.text!r}"
+    if others or (callable(shape) and not isinstance(shape, Operators)):
+        raise _of_lax(others, what)
     form = _form_of(shape, axis, what)
     if not callable(function):
         raise TypeError(
@@ -85,6 +89,16 @@ def scan(
         tensor, phase = places[state.tensor]
         results += [tensor] if phase < 0 and keep is None else _result(made, state, tensor, phase, keep, what)
     return tuple(results) if traced.several else results[0]
+
+
+def _of_lax(others: Mapping[str, Any], what: str) -> TypeError:
+    """What is written here for a scan as JAX has it."""
+    found = ", ".join(f"{name}=" for name in others) or "a function as the first argument"
+    return TypeError(
+        f"{what} at {user_location()}: expected te.scan(shape, function, axis=, reverse=, keep=, dtype=, name=), found "
+        f"{found}; lax.scan(lambda c, x: (f(c, x),) * 2, init, xs) is te.scan((T,), lambda c, t: f(te.select(t == 0, "
+        "init, c[t - 1]), xs[t])): the shape has the steps, which are all kept, the function reads the step before"
+    )
 
 
 @dataclass(frozen=True)
@@ -154,7 +168,14 @@ def _result(made: Scan, state: StepState, tensor: Tensor, phase: int, keep: Any,
         zeros = [Const(0, INT32)] * (tensor.ndim - len(at) - 1 - len(others))
         place = [*at, Const(phase, INT32), *zeros, *others]
     title = f"{state.name}_last" if keep is not None else state.name
-    return compute_tensors(axes, (Read(tensor, tuple(place)),), title)
+    found = compute_tensors(axes, (Read(tensor, tuple(place)),), title)
+    if keep is not None:
+        tell(
+            found[0],
+            f": keep={keep} of te.scan left {'the last step' if keep == 1 else f'the last {keep} steps'}"
+            f"{'' if count is None else f' of {count}'}",
+        )
+    return found
 
 
 def _dimensions(axis: Any, rank: int, what: str) -> tuple[int, ...]:

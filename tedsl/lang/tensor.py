@@ -26,7 +26,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of
 from tedsl.lang.keywords import numpy_keywords
 from tedsl.lang.locks import cached_property
-from tedsl.lang.names import OF_MODULES, OF_TENSORS
+from tedsl.lang.names import OF_TENSORS, instead_of, title_of
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.rich import Rich, RichFormula
 from tedsl.lang.traverse import reads_of, substitute, topological
@@ -385,9 +385,25 @@ class Extern(Operation):
         return self.dtypes[index]
 
 
+def tell(tensor: Tensor, hint: str) -> None:
+    """Let messages about an index of the tensor end in a hint."""
+    vars(tensor.op)["_told"] = hint
+
+
 def _known(axis: Axis) -> Expr:
     assert axis.extent is not None, f"axis {axis.name} has no extent yet"
     return axis.extent
+
+
+def tell_of_arrays(error: AttributeError) -> None:
+    """Say in an error of an array, such as NumPy's own for `image.at`, that a tensor has what was asked for."""
+    owner, name = getattr(error, "obj", None), getattr(error, "name", None)
+    is_array = hasattr(owner, "dtype") and hasattr(owner, "shape") and not isinstance(owner, Operators)
+    if is_array and name is not None and hasattr(Tensor, name) and "te.constant" not in str(error):
+        error.args = (
+            f"{error}, at {user_location()}; a tensor has it: make the array one first, c = te.constant(array), then "
+            f"c.{name}",
+        )
 
 
 class Tensor(Operators["Tensor"], Rich, RichFormula):
@@ -468,7 +484,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
             if isinstance(extent, Const) and not -extent.value <= item < extent.value:
                 raise IndexError(
                     f"index {item} of dimension {dim} of {self!r} is out of bounds, at {user_location()}: "
-                    f"expected {-extent.value} <= index < {extent.value}"
+                    f"expected {-extent.value} <= index < {extent.value}{vars(self.op).get('_told', '')}"
                 )
             return fn.as_expr(int(item)) if item >= 0 else extent + int(item)
         index = fn.as_expr(item)
@@ -513,6 +529,12 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         raise TypeError(
             f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them"
+            + (
+                ""
+                if not self.dtype.is_integer
+                else f"; for an array at these places, te.constant(array)[{self.name}] "
+                f"or, of np.eye(n), te.ops.one_hot({self.name}, n)"
+            )
         )
 
     def __copy__(self) -> Tensor:
@@ -593,9 +615,10 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """np.sum(x, 0), np.where(c, x, y): ours of that name."""
         rule = self._numpy.get(function.__name__)
-        if rule is None:
-            told = OF_MODULES.get(function.__name__, "write it with tedsl's functions")
-            raise TypeError(f"np.{function.__name__} at {user_location()}: takes arrays, found {self!r}; {told}")
+        title = title_of(function)
+        if rule is None or title.count(".") > 1:  # of a module: np.linalg.trace is not np.trace
+            told = instead_of(title)
+            raise TypeError(f"{title} at {user_location()}: takes arrays, found {self!r}; {told}")
         return rule(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

@@ -18,7 +18,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.extents import same_layout
 from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
-from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor
+from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor, tell_of_arrays
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
 from tedsl.ops.signature import Signature, Static, Template, map_leaves
@@ -147,6 +147,8 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
         returned = signature.called(template, inputs)
     except Exception as error:
         add_list_hints(error, signature, template)
+        if isinstance(error, AttributeError):
+            tell_of_arrays(error)
         is_of_kinds = isinstance(error, (AttributeError, TypeError, ValueError))
         misfit = signature.misfit(template) if is_of_kinds else None
         if misfit is None:

@@ -151,7 +151,11 @@ class Signature:
             if is_absent or isinstance(value, Slot):
                 continue
             if is_tensor_annotation(note):
-                return f"argument {name!r}: expected an array, found {type(value).__name__} ({value!r:.40})"
+                kind = type(value).__name__
+                if isinstance(value, (dict, list, tuple)):
+                    parts = ", ".join(map(str, value)) if isinstance(value, dict) else f"{len(value)} parts"
+                    return f"argument {name!r}: expected an array, found {kind} of {parts}; call it for each of them"
+                return f"argument {name!r}: expected an array, found {kind} ({value!r:.40})"
             if str(getattr(note, "__name__", note)) in ("int", "float") and not isinstance(value, _NUMBERS):
                 return f"argument {name!r}: expected a number, found {type(value).__name__} ({value!r:.40})"
         return None

@@ -505,3 +505,19 @@ def test_many_summands_are_added_in_order_by_stages_of_a_few(readers: int) -> No
     np.testing.assert_array_equal(found, total)
     np.testing.assert_array_equal(te.evaluate(grads[x], dict(zip(heads, arrays, strict=True))), total)
     assert max(len(op.inputs) for op in stages_of([grads[x]])) <= 9
+
+
+def test_inputs_in_a_nest_give_adjoints_in_that_nest() -> None:
+    """A dict was walked through by its keys, and refused for being text."""
+    p = {
+        "w": te.placeholder((3,), name="w"),
+        "layers": [te.placeholder((), name="b"), (te.placeholder((3,), name="c"),)],
+    }
+    loss = (p["w"] * p["layers"][1][0]).sum() * p["layers"][0]
+    grads = te.differentiate(loss, p)
+    assert grads.keys() == p.keys()
+    assert isinstance(grads["layers"][1], tuple)
+    flat = te.differentiate(loss, [p["w"], p["layers"][0], p["layers"][1][0]])
+    nested = [grads["w"], grads["layers"][0], grads["layers"][1][0]]
+    assert [str(a) for a in nested] == [str(a) for a in flat]
+    assert str(grads["w"]._explanation) == str(flat.explanation)

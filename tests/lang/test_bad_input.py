@@ -68,7 +68,7 @@ def axes_of_one(k: Any = None) -> Any:
 CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.compute((8,), lambda i: v[i].sum()), AttributeError, r"a scalar .*'sum'; over an axis it is te.sum\("),
     (lambda: te.compute((8,), lambda i: v[i].foo), AttributeError, "a scalar .* has no attribute 'foo'$"),
-    (lambda: np.linalg.norm(v), TypeError, r"np.norm at .*takes arrays, found v : .*; it is x.norm\(\)"),
+    (lambda: np.linalg.norm(v), TypeError, r"np.linalg.norm at .*takes arrays, found v : .*; it is x.norm\(\)"),
     (lambda: te.arange("5"), TypeError, "te.arange at .*: expected numbers, found str"),
     (lambda: te.arange(0, 5, [1]), TypeError, "te.arange at .*: expected numbers, found list"),
     (lambda: te.arange(0, 5, 0), ValueError, "te.arange at .*: the step must be a number other than 0, found 0"),
@@ -144,7 +144,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: range(te.var("n")), TypeError, "`n` is symbolic: its integer value is not known.*test_bad_input.py"),
     (lambda: np.add.reduce(v), TypeError, "np.add.reduce at .*test_bad_input.py.*takes arrays, found v"),
     (lambda: np.exp(v, out=np.ones(8)), TypeError, "np.exp with out= at .*takes arrays"),
-    (lambda: np.linalg.norm(v), TypeError, "np.norm at .*takes arrays, found v"),
+    (lambda: np.linalg.norm(v), TypeError, "np.linalg.norm at .*takes arrays, found v"),
     (lambda: np.ones(8, "float32") @ v[0], TypeError, "np.matmul at .*takes arrays"),
     (lambda: pickle.dumps(v), TypeError, r"v : float32\[8\] cannot be pickled.*pickle the function"),
     (lambda: pickle.dumps(v[0] + 1), TypeError, r"`v\[0\] \+ 1.0` cannot be pickled"),
@@ -223,11 +223,43 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.compute((8,), lambda i: te.sum(v[i], axis=i)), TypeError, "found the compute's own axis 'i'"),
     (lambda: te.sum(v[0], axis=()), ValueError, "expected at least one reduce axis"),
     (
-        lambda: te.sum(lambda k: v[k], axis=8),
+        lambda: te.sum(lambda k: v[k], axis=0),  # the number of an axis, and not as many terms
         TypeError,
-        r"beside a function .* takes te.reduce_axis objects, found `8`; .*: lambda k: ..., axis=te.reduce_axis\(8\)$",
+        r"axis= takes te.reduce_axis objects, or extents, found `0`, but dimension 0 of v : .* read at 'k', has 8; .*"
+        r"for a part: lambda k: ..., axis=te.reduce_axis\(0\)$",
     ),
-    (lambda: te.sum(lambda k: v[k], axis=n), TypeError, r"found `n`; .*axis=te.reduce_axis\(n\)$"),
+    (lambda: te.sum(lambda k: v[k], axis=n), TypeError, r"found `n`, but .*axis=te.reduce_axis\(n\)$"),
+    (lambda: te.sum(lambda k: v[k], axis=(8, 2)), TypeError, r"axis= takes te.reduce_axis objects, found int \(8\)"),
+    (lambda: te.placeholder(("rows", 4)), TypeError, r"found 'rows'; .* rows = te.var\('rows'\)$"),
+    (lambda: te.placeholder((None, 4)), TypeError, r"found None; .* n = te.var\('n'\)$"),
+    (
+        lambda: te.scan(lambda c, x: (c + x, c), 0.0, v),
+        TypeError,
+        r"found a function as the first .* te.scan\(\(T,\), ",
+    ),
+    (
+        lambda: te.scan((8,), lambda s, t: s[t - 1], init=0.0),  # type: ignore[call-overload]
+        TypeError,
+        r"found init=; lax.scan\(.*te.select\(t == 0, ",
+    ),
+    (lambda: te.scan((8,), lambda s, t: v[t], keep=1)[7], IndexError, "< 1: keep=1 of te.scan left the last step of 8"),
+    (lambda: np.eye(3)[te.placeholder((4,), "int64", name="y")], TypeError, r"te.ops.one_hot\(y, n\)$"),
+    (lambda: te.build(v.sum(), v), ValueError, r"inputs come first: te.build\(inputs, outputs\)$"),
+    (lambda: te.placeholder((3,), "complex64"), TypeError, "write the real and the imaginary parts, as two arrays$"),
+    (lambda: v * np.ones(8, "complex64"), TypeError, "write the real and the imaginary parts, as two arrays$"),
+    (lambda: 1j * v[0], TypeError, "write the real and the imaginary part, as two expressions$"),
+    (lambda: np.linalg.norm(v), TypeError, r"np.linalg.norm at .*; it is x.norm\(\)$"),
+    (lambda: np.linalg.cholesky(p), TypeError, "np.linalg.cholesky at .*; factorizations are written with te.scan"),
+    (lambda: np.fft.fft(v), TypeError, "np.fft.fft at .*; there are no Fourier transforms: te.extern"),
+    (lambda: te.cholesky(p), AttributeError, "factorizations are written with te.scan"),  # type: ignore[attr-defined]
+    (lambda: v.double(), AttributeError, 'write x.astype\\("float64"\\)$'),
+    (lambda: v.long(), AttributeError, 'write x.astype\\("int64"\\)$'),
+    (
+        lambda: te.compute((8,), lambda i: v[i] * np.ones(8).at(i)),  # type: ignore[attr-defined]
+        AttributeError,
+        r"'at', at .* c = te.constant\(array\)",
+    ),
+    (lambda: te.differentiate(v.sum(), {"v": v, "rate": 0.1}), TypeError, r"found float 0.1 as inputs\['rate'\]"),
     (
         lambda: te.sum(lambda k, m: v[k], axis=te.reduce_axis(8)),
         ValueError,

@@ -188,3 +188,21 @@ def test_a_function_of_axes_that_are_given() -> None:
     both = te.compute((), lambda: te.sum(lambda p, q: x[p] * 10 + x[q], axis=(k, l), where=lambda p, q: p != q))
     want = sum(a[p] * 10 + a[q] for p in range(3) for q in (1, 2) if p != q)
     assert te.interpret(both, {x: a}) == te.evaluate(both, {x: a}) == want
+
+
+def test_extents_stand_for_axes_beside_a_function() -> None:
+    x = te.placeholder((4, 5, 6), name="x")
+    data = np.random.default_rng(0).normal(size=(4, 5, 6)).astype("float32")
+    place = te.cast(te.constant([1.0])[0], "int32")  # of which no extent can be inferred
+    for made, expected in {
+        te.compute((), lambda: te.sum(lambda a, b, c: x[a, b, c], axis=(4, 5, 6))): data.sum(),
+        te.compute((), lambda: te.max(lambda a, b: x[place + a, b, 0], axis=(2, 5))): data[1:3, :, 0].max(),
+        te.compute((4,), lambda i: te.prod(lambda k: x.at(i, k - 1, 0, mode="clamp"), axis=3)): (
+            data[:, 0, 0] ** 2 * data[:, 1, 0]
+        ),
+        te.compute((), lambda: te.argmax(lambda k: x[0, k, 0], axis=[te.reduce_axis(5)])): data[0, :, 0].argmax(),
+    }.items():
+        np.testing.assert_allclose(te.evaluate(made, {x: data}), expected, rtol=1e-5)
+    longest = te.reducer(lambda a, b: te.maximum(a, b), -np.inf)
+    made = te.compute((), lambda: longest(lambda k: x[place + k, 0, 0], axis=2))
+    np.testing.assert_allclose(te.evaluate(made, {x: data}), data[1:3, 0, 0].max())

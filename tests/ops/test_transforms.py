@@ -646,3 +646,16 @@ def test_extents_of_a_function_are_symbols_from_the_first_call_on() -> None:
         np.testing.assert_array_equal(added(np.ones(n, "f"), np.ones(n, "f")), np.full(n, 2, "f"))
     (made,) = added._definitions.values()
     assert all(traced.is_symbolic for traced in made.traces.values())
+
+
+@pytest.mark.parametrize("make", [te.grad, te.value_and_grad, te.jacobian, te.hessian])
+def test_derivatives_take_the_options_of_jit(make: Any) -> None:
+    def f(x: te.Tensor) -> te.Tensor:
+        return (x * x * x).sum()
+
+    x = np.linspace(0, 1, 5)
+    found, expected = make(f, memory="1MB", opt="fast")(x), make(f)(x)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other)
+    with pytest.raises(TypeError, match=rf"te.{make.__name__} at .*: found argnum=, expected argnums=, .* memory="):
+        make(f, argnum=0)

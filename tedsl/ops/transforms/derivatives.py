@@ -13,6 +13,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Static, leaves
+from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
 from tedsl.ops.transforms.numbers import as_array, constant, is_number, weak_dtype
 
@@ -21,12 +22,14 @@ __all__ = ["grad", "hessian", "jacobian", "value_and_grad"]
 Argnums = int | tuple[int, ...]
 
 
-def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
+def grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
+) -> Transformed:  # fmt: skip
     """The gradient of `f`, whose result is a scalar: a function of the same arguments.
 
     It has the structure of the argument at `argnums`, a tuple of gradients for a tuple of positions; what is no number
     in an argument (None, a bool, a string, a function) stays as it is. With `has_aux`, `f` returns (loss, aux) and the
-    function (gradient, aux).
+    function (gradient, aux). Options are those of `te.jit`: `opt`, `symbolic`, `memory`.
     """
     inner = _value_and_grad(f, argnums, has_aux, "grad")
 
@@ -34,20 +37,26 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
         value, gradients = inner(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
-    return transformed(grad, f, (argnums, has_aux), rule, _positions(argnums, "grad"), isolates=True)
+    made = transformed(grad, f, (argnums, has_aux), rule, _positions(argnums, "grad"), isolates=True)
+    return _worth(made, options, "grad")
 
 
-def value_and_grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
+def value_and_grad(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
+) -> Transformed:  # fmt: skip
     """The value of `f` and its gradient, as `te.grad` has it: (loss, gradient), with `has_aux` ((loss, aux), gradient).
 
     Both are one program, so that they share what they compute.
     """
     rule = _value_and_grad(f, argnums, has_aux, "value_and_grad")
     positions = _positions(argnums, "value_and_grad")
-    return transformed(value_and_grad, f, (argnums, has_aux), rule, positions, isolates=True)
+    made = transformed(value_and_grad, f, (argnums, has_aux), rule, positions, isolates=True)
+    return _worth(made, options, "value_and_grad")
 
 
-def jacobian(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
+def jacobian(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
+) -> Transformed:  # fmt: skip
     """The derivative of every element of the result of `f` by every element of an argument.
 
     Its shape is that of the result, then that of the argument. For nests, each part of the result stands as the nest of
@@ -61,13 +70,27 @@ def jacobian(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False)
         found = map_leaves(tidied(result), "result", lambda leaf, name: _rows(leaf, by, argnums, name))
         return (found, aux) if has_aux else found
 
-    return transformed(jacobian, f, (argnums, has_aux), rule, numbers, isolates=True)
+    made = transformed(jacobian, f, (argnums, has_aux), rule, numbers, isolates=True)
+    return _worth(made, options, "jacobian")
 
 
-def hessian(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Transformed:
+def hessian(
+    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
+) -> Transformed:  # fmt: skip
     """The second derivatives of `f`, whose result is a scalar: the Jacobian of its gradient."""
     rule = jacobian(grad(f, argnums, has_aux), argnums, has_aux).function
-    return transformed(hessian, f, (argnums, has_aux), _bare(rule), _positions(argnums, "hessian"), isolates=True)
+    made = transformed(hessian, f, (argnums, has_aux), _bare(rule), _positions(argnums, "hessian"), isolates=True)
+    return _worth(made, options, "hessian")
+
+
+def _worth(made: Transformed, options: dict[str, Any], name: str) -> Transformed:
+    """What was made, compiled as `te.jit(..., opt=, symbolic=, memory=)` compiles it where that is asked for."""
+    if unknown := options.keys() - {"opt", "symbolic", "memory"}:
+        raise TypeError(
+            f"te.{name} at {user_location()}: found {', '.join(f'{k}=' for k in sorted(unknown))}, expected argnums=, "
+            "has_aux=, and opt=, symbolic= and memory= as of te.jit"
+        )
+    return jit(made, **options) if options else made
 
 
 def _bare(rule: Callable[..., Any]) -> Callable[..., Any]:
