@@ -33,7 +33,10 @@ def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
     """All that is known of an op."""
     lines = [title]
     for definition in definitions:
+        first = {id(traced): specs for specs, traced in reversed(definition.traces.items())}
         for specs, traced in definition.traces.items():
+            if first[id(traced)] is not specs:  # other extents of the same program
+                continue
             lines += [f"  {_call(definition, traced)}", *(f"    {line}" for line in _about(definition, specs, traced))]
         lines += [f"  {line}" for line in _made(definition)]
     return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))

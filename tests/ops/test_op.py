@@ -523,6 +523,13 @@ def test_explain_shows_what_is_kept_and_what_is_compiled() -> None:
     assert "pullback" not in text
 
 
+def test_explain_tells_a_program_for_all_extents_once() -> None:
+    op = te.op(softmax.function, name="explained")
+    for n in range(3, 12):
+        op(np.ones((n, 4), "float32"))
+    assert str(op.explain()).count("for all extents") == 1
+
+
 def test_explain_tells_each_derivative_once() -> None:
     op = te.op(softmax.function, name="explained")
     for rows in (2, 3):

@@ -113,7 +113,8 @@ def cells(row: ProfileRow) -> tuple[str, ...]:
     """A row as text."""
     return (
         row.kernel, str(row.calls), f"{row.seconds * 1e3:.3f}", f"{row.share:.1%}", f"{row.bytes / 1e6:.2f}",
-        f"{row.bytes / row.seconds / 1e9:.2f}", f"{row.flops / row.seconds / 1e9:.2f}", f"{row.roofline:.0%}",
+        f"{row.bytes / row.seconds / 1e9:.2f}", f"{row.flops / row.seconds / 1e9:.2f}",
+        "cached" if row.roofline > 1 else f"{row.roofline:.0%}",
     )  # fmt: skip
 
 

@@ -30,13 +30,9 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit another standard
 
 
 def loop_nest_text(funcs: Iterable[hl.Func]) -> str:
-    """The loop nests of the pipelines that end in these functions."""
+    """The loop nest of the pipeline that ends in these functions."""
     listed = list(funcs)
-    try:
-        parts = [unmarked(_caught(func)).strip() for func in listed]
-    except hl.HalideError:  # of results that share their loops, none is computed alone
-        return unmarked(_caught(hl.Pipeline(listed))).strip()
-    return "\n".join(dict.fromkeys(parts))
+    return unmarked(_caught(listed[0] if len(listed) == 1 else hl.Pipeline(listed))).strip()
 
 
 def _caught(func: Any) -> str:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+import tedsl as te
 from tedsl.backend.scheduling.halide_words import loop_nest_text
 
 
@@ -20,3 +21,11 @@ class Loud:
 def test_loops_are_told_without_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     assert loop_nest_text([Loud()]) == "produce out:\n  for i:\n    out(...) = ..."
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_several_results_need_is_told_once() -> None:
+    a = te.placeholder((64,), name="a")
+    b = te.exp(a)
+    text = te.build(a, [b, b.sum(), b / b.sum()]).loop_nest()
+    assert text.count("produce b:") == 1
+    assert text.count("produce b_sum:") == 1
