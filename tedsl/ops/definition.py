@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from types import TracebackType
 from typing import Any
 
 from autodiff import differentiate
@@ -14,7 +15,7 @@ from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.errors import user_location
+from tedsl.lang.errors import is_own_file, user_location
 from tedsl.lang.extents import same_layout
 from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
@@ -66,7 +67,8 @@ class Definition(Routine):
             with captured():
                 returned = inlined(self.signature, self.template, self.author, inputs)
         except (TypeError, ValueError, IndexError, ArithmeticError, AttributeError) as error:
-            raise _explained(self.signature, self.template, error, inputs) from error
+            made = _explained(self.signature, self.template, error, inputs)
+            raise made.with_traceback(_shown(error.__traceback__)) from None  # all of it is the context of this one
         outputs: list[Tensor] = []
 
         def listed(value: Any, name: str) -> Any:
@@ -305,6 +307,19 @@ def _explained(signature: Signature, template: Template, error: Exception, input
         return _with_notes(type(error)(message), error)
     except TypeError:  # an error class with a constructor of its own
         return _with_notes(ValueError(message), error)
+
+
+def _shown(trace: TracebackType | None) -> TracebackType | None:
+    """The frames of the function that was traced, and the last one: those of the library between say nothing."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    shown: TracebackType | None = None
+    for k, one in reversed(list(enumerate(frames))):
+        if k == len(frames) - 1 or not is_own_file(one.tb_frame.f_code.co_filename):
+            shown = TracebackType(shown, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return shown
 
 
 def _with_notes(made: Exception, error: Exception) -> Exception:

@@ -11,6 +11,8 @@ import dataclasses
 import importlib.util
 import itertools
 import pickle
+import re
+import traceback
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -659,3 +661,18 @@ def test_derivatives_take_the_options_of_jit(make: Any) -> None:
         np.testing.assert_allclose(one, other)
     with pytest.raises(TypeError, match=rf"te.{make.__name__} at .*: found argnum=, expected argnums=, .* memory="):
         make(f, argnum=0)
+
+
+def test_a_traceback_shows_the_frames_of_the_function_once() -> None:
+    """It was printed twice, as a cause and as what came of it, with some ten frames of the library in each."""
+
+    def loss(x: te.Tensor) -> te.Tensor:
+        return te.compute((3,), lambda i: x[i] + x[i, 0]).sum()
+
+    with pytest.raises(ValueError, match=r"grad_loss\(x\) called on \(x : float64\[3\]\)") as caught:
+        te.grad(loss)(np.ones(3))
+    text = "".join(traceback.format_exception(caught.value))
+    assert text.count("Traceback") == 1
+    assert text.count("lambda i: x[i] + x[i, 0]") == 2  # in the function and in its lambda
+    assert len(re.findall(r'File ".*/tedsl/', text)) < 12
+    assert caught.value.__context__ is not None  # with all frames
