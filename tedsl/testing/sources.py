@@ -8,6 +8,7 @@ that holds on to an object, a comment says where the function is.
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import inspect
 import re
@@ -25,6 +26,10 @@ from tedsl.ops.op import Op
 __all__ = ["Listing", "array_text"]
 
 Array = np.ndarray[Any, Any]
+
+
+# Instructions that read a name of a module, the last one in bodies of classes.
+LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
 class _Untold(Exception):
@@ -213,14 +218,22 @@ def _is_of(node: ast.Lambda, f: types.FunctionType) -> bool:
 def _free(f: types.FunctionType, node: ast.FunctionDef | ast.Lambda) -> Iterator[tuple[str, Any]]:
     """The names that a function takes from around it, with their values."""
     around = dict(zip(f.__code__.co_freevars, f.__closure__ or ()))
+    signature = (part for part in (node.args, getattr(node, "returns", None)) if part is not None)
+    outside = _globals_of(f.__code__) | {n.id for part in signature for n in ast.walk(part) if isinstance(n, ast.Name)}
     for name in dict.fromkeys(n.id for n in ast.walk(node) if isinstance(n, ast.Name)):
         if name in around:
             try:
                 yield name, around[name].cell_contents
             except ValueError:  # not given a value yet
                 raise _Untold from None
-        elif name in f.__globals__ and name not in f.__code__.co_varnames:
+        elif name in f.__globals__ and name in outside:  # and not of that name within, or in a function within
             yield name, f.__globals__[name]
+
+
+def _globals_of(code: types.CodeType) -> set[str]:
+    """The names that code, and the functions within it, read from their module."""
+    found = {i.argval for i in dis.get_instructions(code) if i.opname in LOADS}
+    return found.union(*(_globals_of(part) for part in code.co_consts if isinstance(part, types.CodeType)))
 
 
 def _is_found(module: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import linecache
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import assume, strategies as st
 
 import tedsl as te
+from tedsl.testing.sources import Listing
 from tests.testing.operators import RIGHT, Right, two_results
 from tests.testing.planted import PLANTED, Planted, matmul
 
@@ -376,3 +378,28 @@ def test_notes_of_an_exception_are_reported() -> None:
     report = te.testing.check_op(op, "n", [1.0, 2.0], raise_exception=False)
     assert report.failure is not None
     assert "argument 'w' is a list and so a static value; give np.asarray(w)" in report.failure.message
+
+
+def test_a_snippet_has_the_source_of_functions_whose_own_names_a_script_has_too() -> None:
+    """A name within a function was taken for that of its module, and its source left out."""
+    script = "\n".join((
+        "import tedsl as te",
+        "image = lut = w = n = 1.0",
+        "SCALE = 3.0",
+        "@te.op",
+        "def scaled(lut):",
+        "    n = lut.shape[0]",
+        "    def value(i):",
+        "        w = lut[i % n]",
+        "        return SCALE * w",
+        "    return te.compute(lut.shape, value)",
+    ))  # fmt: skip
+    linecache.cache["scripted.py"] = (len(script), None, script.splitlines(keepends=True), "scripted.py")
+    scope: dict[str, Any] = {"__name__": "scripted"}
+    exec(compile(script, "scripted.py", "exec"), scope)
+    listing = Listing({"lut": np.zeros(3)})
+    assert listing.tell(scope["scaled"], "op") == "scaled"
+    text = "\n".join(listing.lines())
+    assert "SCALE = 3.0" in text
+    assert "def scaled(lut):" in text
+    assert "image" not in text
