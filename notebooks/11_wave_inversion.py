@@ -17,7 +17,7 @@ RECORDERS = (6, 74)
 # ## The wave equation
 #
 # `u[t + 1] = 2 u[t] - u[t - 1] + c^2 (u[t][x - 1] - 2 u[t][x] + u[t][x + 1])`, with ends held at 0 and a source that
-# moves one place.
+# pushes at one place.
 
 # %%
 speed = te.placeholder((PLACES,), "float64", name="speed")
