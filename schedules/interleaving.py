@@ -53,6 +53,10 @@ def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, shifts: 
         rows, found = _on_rows(inputs, list(found), weighted=False)
     if not any(_moves(read, p, shifts) for op, pairs in found.items() for p in pairs for read in op.reads):
         return None
+    shapes = [{(t.extents, t.dtype) for t in ts if t in rows} for ts in (inputs, outputs)]
+    apart = [{(t.extents, t.dtype) for t in ts if t not in rows} for ts in (inputs, outputs)]
+    if shifts and (shapes[0] & apart[1] or shapes[1] & apart[0]):  # one may lie where the other lay
+        return None
     new = {t: _placeholder(t) if t in rows else t for t in inputs}
     for op in operations:
         if isinstance(op, Compute):

@@ -168,13 +168,14 @@ def _update_hazard(op: Operation, source: Tensor, order: Order) -> Hazard | None
 def _judged(op: Compute, site: _Site, order: Order) -> Hazard | None:
     if _is_read_first(op, site, order):
         return None
-    distances = _distances(op.axes, site)
-    why = "at an index that may already be overwritten"
-    return Hazard(site.stage, str(site.read), why, _example(op, site, distances))
+    example = _example(op, site, _distances(op.axes, site)) if len(op.axes) == len(site.indices) else None
+    return Hazard(site.stage, str(site.read), "at an index that may already be overwritten", example)
 
 
 def _is_read_first(op: Compute | Scan, site: _Site, order: Order) -> bool:
     """Whether what is read for an element is overwritten with it, or later."""
+    if len(op.axes) != len(site.indices):  # rows of numbers are written, and pixels read
+        return False
     distances = _distances(op.axes, site)
     if all(d == 0 for d in distances):
         return True

@@ -82,7 +82,7 @@ def calculate(kernel: Any, count: int) -> Any:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     DRIVER.forget()
-    DRIVER.kernels["_kernel_T_"] = calculate(lambda w, x: 2 * x * w + 1, 3)
+    DRIVER.kernels["_kernel_affine_"] = calculate(lambda w, x: 2 * x * w + 1, 3)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: type("Stream", (), {"cuda_stream": STREAM}))
     return DRIVER.installed(monkeypatch)
@@ -117,7 +117,7 @@ def test_gradients_are_computed_where_the_tensors_are(driver: FakeCuda) -> None:
         driver.kernels[name] = calculate(lambda head, other: 2 * head * other, 3)
     x, w, head = there(5, grad=True), there(5, grad=True), there(5)
     found = torch.autograd.grad(affine(x, w), [x, w], head)
-    assert re.findall(NAME, " ".join(driver.names)) == ["T", "dx_T", "dw_T"]
+    assert re.findall(NAME, " ".join(driver.names)) == ["affine", "dx_affine", "dw_affine"]
     assert {stream for _, _, stream, _ in driver.launches} == {STREAM}
     for gradient, other, (*_, pointers) in zip(found, (w, x), driver.launches[1:], strict=True):
         assert pointers == [t.data_ptr() for t in (gradient, head, other)]
@@ -186,7 +186,7 @@ def test_results_are_written_where_they_are_wanted(driver: FakeCuda) -> None:
 
 @without_gpu
 def test_layouts_of_memory(driver: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.kernels["_kernel_T_"] = 3, lambda pointers: None
+    driver.kernels["_kernel_affine_"] = 3, lambda pointers: None
     x = there(5, 5)
     affine(x[:, 2], torch.Tensor._make_subclass(Here, torch.ones(())).expand(5))
     assert driver.launches[-1][3][2] == x.data_ptr() + 8
@@ -211,7 +211,7 @@ def test_layouts_of_memory(driver: FakeCuda, monkeypatch: pytest.MonkeyPatch) ->
 
 @without_gpu
 def test_sixteen_bit_floats(driver: FakeCuda) -> None:
-    driver.kernels["_kernel_T_"] = 3, lambda pointers: None
+    driver.kernels["_kernel_affine_"] = 3, lambda pointers: None
     x = torch.Tensor._make_subclass(Here, torch.ones(5, dtype=torch.bfloat16))
     assert affine(x, x).dtype is torch.bfloat16
     assert driver.launches[-1][3][1:] == [x.data_ptr()] * 2
@@ -309,7 +309,7 @@ def test_kernels_for_a_gpu_are_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
     assert target == "cuda-capability_86"
     (forward,) = affine._definitions.values()
     (backward,) = (routine for routine in forward.made.values() if isinstance(routine, Pullback))
-    for routine, names in (forward, ["T"]), (backward, ["dx_T", "dw_T"]):
+    for routine, names in (forward, ["affine"]), (backward, ["dx_affine", "dw_affine"]):
         ptx = ptx_of(next(iter(routine.traces.values())).kernel_for(target))
         assert re.findall(rf"\.visible \.entry {NAME}", ptx) == names
         assert ".target sm_86" in ptx

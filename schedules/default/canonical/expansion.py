@@ -144,12 +144,10 @@ def _is_around_data(op: Operation) -> bool:
     reduce = op.reduction if isinstance(op, Compute) else None
     if reduce is None:
         return False
-    looks = {read: reads_of(read.indices) for read in op.reads}
-    around = [
-        read for read, found in looks.items() if found and not set(reduce.axes).isdisjoint(free_axes(read.indices))
-    ]
-    return bool(around) and all(
-        set(reduce.axes).isdisjoint(free_axes(r.indices)) for found in looks.values() for r in found
+    sums = set(reduce.axes)
+    looks = [(index, found) for read in op.reads for index in read.indices if (found := reads_of((index,)))]
+    return any(not sums.isdisjoint(free_axes(index)) for index, _ in looks) and all(
+        sums.isdisjoint(free_axes(r.indices)) for _, found in looks for r in found
     )
 
 

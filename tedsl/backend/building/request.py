@@ -111,7 +111,7 @@ def _checked_inputs(inputs: Any, outputs: tuple[Tensor, ...], what: str) -> tupl
     for op in operations_between(given, outputs):
         if isinstance(op, Placeholder) and not isinstance(op, Constant):
             listed = ", ".join(describe(t.op) if t.name == op.name else t.name for t in given) or "none"
-            is_turned = op.output() in outputs and any(not isinstance(t.op, Placeholder) for t in given)
+            is_turned = op.output() in set(outputs) and any(not isinstance(t.op, Placeholder) for t in given)
             told = f"; inputs come first: {what}(inputs, outputs)" if is_turned else ""
             raise ValueError(f"{what}: the outputs read {describe(op)}, which is not among the inputs ({listed}){told}")
     return given

@@ -53,7 +53,7 @@ def test_names_of_stages_that_do_not_fit_a_line_are_counted() -> None:
     program = te.build(x, y).program
     many = tuple(f"stage_{k}" for k in range(12))
     line = repr(replace(program, calls=(replace(program.calls[0], stages=many),))).splitlines()[2]
-    assert line.endswith("stage_0, stage_1, stage_2, stage_3, stage_4, ... (12)")
+    assert line.endswith("stage_0, stage_1, stage_2, stage_3, stage_4, stage_5, stage_6, ... (12)")
 
 
 def test_programs_share_kernels() -> None:
