@@ -13,7 +13,7 @@ from benchmarks.halide_kit import GRAY, App, extent, func, image as floats
 __all__ = ["IMAGES"]
 
 
-# --- histogram equalisation: gray values are spread evenly, colours keep their distance from them
+# --- histogram equalization: gray values are spread evenly, colours keep their distance from them
 
 HUES = (1.4 * 0.713, -0.711 * 0.713, 0.0), (0.0, -0.343 * 0.564, 1.765 * 0.564)  # of red and of blue
 
@@ -244,7 +244,7 @@ def resize(a: te.Tensor) -> te.Tensor:
 
 
 IMAGES = (
-    App("histogram equalisation of bytes", _bytes, histogram_expert, histogram, differentiable=False, off=5e-3, by=3),
+    App("histogram equalization of bytes", _bytes, histogram_expert, histogram, differentiable=False, off=5e-3, by=3),
     App("bilateral grid", floats(0), grid_expert, grid, small=(32, 128)),
     App("non-local means", floats(3), means_expert, means, (320, 256), (16, 32)),
     App("resize by cubic splines", floats(3), resize_expert, resize, (640, 384), (32, 64)),

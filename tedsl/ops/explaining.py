@@ -94,7 +94,8 @@ def _reads(definition: Definition, traced: TracedRoutine) -> str:
         report = differentiate(outputs, sources, heads).explain()
     except GradientError as error:
         return f"none: {error}"
-    return f"{len(report.gathers)} gathers, {len(report.scatters)} scatters"
+    counts = {"gather": len(report.gathers), "scatter": len(report.scatters)}
+    return ", ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in counts.items())
 
 
 def _derived(routine: Routine, path: str = "") -> Iterator[tuple[str, Routine]]:

@@ -55,11 +55,11 @@ class CheckReport(Rich):
         return self.ok
 
     def __str__(self) -> str:
+        examples = f"{self.examples} example{'s' * (self.examples != 1)}"
         if self.failure is not None:
-            examples = f"{self.examples} example{'s' * (self.examples != 1)}"
             return f"{self.name} is wrong, found after {examples}\n\n{self.failure}"
         counts = ", ".join(f"{name} {count}" for name, count in self.counts.items())
-        return f"{self.name}: no fault found in {self.examples} examples ({counts})"
+        return f"{self.name}: no fault found in {examples} ({counts})"
 
     def __repr__(self) -> str:
         return str(self)
