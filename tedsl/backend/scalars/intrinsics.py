@@ -268,7 +268,8 @@ DEEP: dict[str, Row] = {
     for fn, rule in (("minimum", float_math.minimum), ("maximum", float_math.maximum), ("clip", float_math.clip))
 }
 
-SIMPLE_POWERS = frozenset({0.5, -0.5, *(float(n) for n in range(-4, 5))})
+SIMPLE_POWERS = frozenset({*(float(n) for n in range(-4, 5)), *(n + 0.5 for n in range(-3, 3))})
+SHORT_POWERS = frozenset({-1.0, 0.0, 1.0, 1.5, 2.0})  # of few roundings
 
 
 def constant_power(x: Expr, exponent: float, dtype: str) -> Expr:
@@ -278,15 +279,20 @@ def constant_power(x: Expr, exponent: float, dtype: str) -> Expr:
     if dtype not in FLOATS or exponent not in SIMPLE_POWERS:
         return EMIT["pow"](x, const(exponent, dtype), dtype=dtype)
 
-    def power(base: Expr, *, dtype: str) -> Expr:
+    def power(base: Expr, exponent: float = exponent, *, dtype: str) -> Expr:
         one = const(1.0, dtype)
         if abs(exponent) == 0.5:
             root = float_math.root_power(base, dtype)
             return root if exponent > 0 else one / root
-        if dtype == "float32" and exponent not in (-1, 0, 1, 2):
-            return hl.cast(hl.Float(32), power(hl.cast(hl.Float(64), base), dtype="float64"))
+        if dtype == "float32" and exponent not in SHORT_POWERS:
+            return hl.cast(hl.Float(32), power(hl.cast(hl.Float(64), base), exponent, dtype="float64"))
+        whole = int(abs(exponent))
+        if abs(exponent) != whole:  # by the size without a sign, as -0.0 + 0.0 is 0.0
+            product = power(hl.abs(base) + const(0.0, dtype), whole if exponent > 0 else -whole, dtype=dtype)
+            root = float_math.root_power(base, dtype)
+            return product * root if exponent > 0 else product / root
         # The reciprocal first: the product could overflow where the result is a small number.
-        return _repeated(base if exponent >= 0 else one / base, int(abs(exponent)), operator.mul, one)
+        return _repeated(base if exponent >= 0 else one / base, whole, operator.mul, one)
 
     return _through_float32(power)(x, dtype=dtype)
 

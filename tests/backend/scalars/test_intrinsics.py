@@ -280,7 +280,8 @@ def test_binary_functions(dtype: str) -> None:
         assert_within(name, np.stack([a, b], 1), got[name], exact, single if dtype == "float32" else double)
 
 
-EXPONENTS = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, 0.5, -0.5, 1.5, math.inf, -math.inf, math.nan]
+ROOTS = [0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5]
+EXPONENTS = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, *ROOTS, math.inf, -math.inf, math.nan]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
