@@ -21,7 +21,7 @@ from tedsl.backend.compiling.forms import DENSE
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence.cutting import Cutter
 from tedsl.backend.sequence.segments import Given, Segment, SegmentProgram, Segments, at_the_end
-from tedsl.backend.sequence.timeline import NotAlongTime, Timeline
+from tedsl.backend.sequence.timeline import NotAlongTime, Timed, Timeline
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -114,6 +114,8 @@ def plan_in_cache(program: Compilation) -> StepPlan | None:
         return None
     try:
         line = Timeline(program.operations, program.outputs)
+        if any(t.is_scan and _is_scattered(t, machine.least.step_run) for t in line.timed.values()):
+            return None
         _, step, least = _bytes_of(line)
         held = sum(map(_bytes, _held(line)))
         again = sum(flops_of(t.op, {}) for t in line.timed.values() if t.is_scan and t.turn == 0)
@@ -137,6 +139,13 @@ def _bytes(tensor: Tensor) -> int:
     """The size of a tensor; 0 where it is not known."""
     shape = known_shape(tensor)
     return 0 if shape is None else math.prod(shape) * tensor.dtype.itemsize
+
+
+def _is_scattered(scan: Timed, least: int) -> bool:
+    """Whether each step of a scan is many pieces of less than so many bytes: time lies along memory, in many rows."""
+    state, dim = scan.op.outputs[0], scan.dim or 0
+    rows, inside = (math.prod(number(n) or 1 for n in part) for part in (state.extents[:dim], state.extents[dim + 1 :]))
+    return rows > 1 and inside * state.dtype.itemsize < least
 
 
 def _lies_apart(given: Given, tensor: Tensor) -> bool:

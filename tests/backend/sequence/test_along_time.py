@@ -327,7 +327,7 @@ def in_segments(made: Made) -> None:
     """In segments of a small cache, results and numbers as the reference has them."""
     inputs, outputs = made
     arrays = arrays_for(inputs)
-    with assuming({"forgotten": 1, "l2": 2048}):
+    with assuming({"forgotten": 1, "step_run": 1, "l2": 2048}):
         kernel = te.build(inputs, outputs)
         results = kernel(*arrays)
     assert len(kernel.program.calls) > 2
@@ -369,6 +369,18 @@ def test_gradients_of_steps_that_cost_less_than_their_memory_go_back_through_the
     with assuming({"forgotten": 1, "l2": 1}):
         dear = te.build(*final(64))  # products of a matrix and a state
     assert not any(call.again for call in dear.program.calls)
+
+
+@pytest.mark.parametrize(("shape", "dim", "is_cut"), [((32, 64), 1, False), ((64, 32), 0, True), ((4, 64, 8), 1, True)])
+def test_time_that_lies_along_rows_of_memory_is_not_cut_for_the_cache(
+    shape: tuple[int, ...], dim: int, is_cut: bool
+) -> None:
+    """A segment of it would be a few elements of each row."""
+    x, head = te.placeholder(shape, name="x"), te.placeholder(shape, name="head")
+    y = te.cumprod(x, dim)
+    with assuming({"forgotten": 1, "l2": 2048}):
+        kernel = te.build([x, head], [y, *te.differentiate(y, [x], head=head)])
+    assert (len(kernel.program.calls) > 1) == is_cut
 
 
 def test_the_last_state_of_a_long_wave_needs_no_more_than_two_segments_and_all_ends() -> None:
