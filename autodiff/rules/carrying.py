@@ -208,7 +208,8 @@ def _known_in_one(
         return None
     (case,) = mine
     condition = _known_where(part, used, case, known)
-    if condition is None:
+    # A condition may hang on the axes of a sum within the step: it then says nothing of the step as a whole.
+    if condition is None or not set(free_axes(condition)) <= set(axes):
         return None
     (value,) = replaced_all((part,), case.own)
     return CommonPart(part, case.place, value, condition)
@@ -229,7 +230,9 @@ def _known_where(part: Expr, used: Expr, case: _Case, known: Set[Expr]) -> Expr 
     always = set(conjuncts(used))
     needed = dict.fromkeys(() if case.inside is TRUE else conjuncts(case.inside))
     for r in topological((part,)):
-        if not isinstance(r, Read) or r in case.own or r in known or (r.tensor in case.done and _is_within(r)):
+        if not isinstance(r, Read) or r in case.own or r in known:
+            continue
+        if (r.tensor in case.done or not isinstance(r.tensor.op, ScanState)) and _is_within(r):
             continue
         allowed = case.reach.get(r)
         if allowed is None:

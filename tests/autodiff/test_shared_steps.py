@@ -150,3 +150,17 @@ def test_a_part_that_no_step_reads_again_is_made_of_the_finished_adjoint():
     adjoints = {id(t) for t in reverse.outputs}
     again = [op for op in sums if len(op.axes) == 3 and not adjoints.isdisjoint(id(t) for t in op.inputs)]
     assert not again, "no sum of the recurrence is made once more"
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_parts_that_a_sum_within_the_step_asks_for_are_differentiated_twice(short):
+    """What the terms of the reverse step's sum share is known there, if at all, for other reasons than their own."""
+    steps = 9
+    x, head = te.placeholder((steps,), "float64", name="x"), te.placeholder((steps,), "float64", name="head")
+    w, k = te.placeholder((steps - short,), "float64", name="w"), te.reduce_axis(steps, name="k")
+    y = te.scan((steps,), lambda y, t: x[t] + te.sum(te.sin(y[k]) * w[k] * 0.1 * x[t - k], axis=k, where=k < t))
+    once = te.differentiate(y, [x, w], head=head)
+    twice = te.differentiate(list(once), [x, w], head=[x, w])
+    values = [np.random.default_rng(0).standard_normal(int(str(t.extents[0]))) * 0.5 for t in (x, w, head)]
+    assert te.gradcheck(list(once), [x, w, head], values, atol=1e-6, rtol=1e-5).ok
+    assert te.gradcheck(list(twice), [x, w, head], values, atol=1e-6, rtol=1e-5).ok
