@@ -35,6 +35,7 @@ from schedules.default.patterns.padding import is_window, padded_windows
 from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
 from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
 from schedules.default.patterns.scatters import plan_scatter
+from schedules.default.patterns.short_rows import plan_short_row
 from schedules.default.patterns.slice_loops import plan_slices
 from schedules.default.patterns.slices import slices_of
 from schedules.default.patterns.window_tiles import is_tiled_sum
@@ -331,8 +332,14 @@ def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) ->
 
 def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> None:
     """Make a reduction that is no product."""
+
+    def planned(own: Operation, made: Compute) -> None:
+        _reduce(rw, own, made, machine, plain=plain)
+
+    if plan_short_row(rw, original, op, machine, planned):
+        return
     op = tables_turned(rw, op)
-    if plan_across(rw, original, op, lambda own, turned: _reduce(rw, own, turned, machine, plain=plain)):
+    if plan_across(rw, original, op, planned):
         return
     op = bordered_windows(rw, op, machine, plain=plain)
     if rewrite_reduction(rw, original, op, machine):

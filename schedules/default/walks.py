@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from schedules.cutting.repetition import Definition, over_shared_loops
-from schedules.default.costs import costs_of, is_pointwise
+from schedules.default.costs import costs_of, is_costly, is_pointwise
 from schedules.default.groups import groups_of
 from schedules.default.needs import Needs, ReadsBehind
 from schedules.default.rewriting import Rewriting
@@ -25,7 +25,7 @@ from schedules.machine import Machine
 from schedules.program import inputs_first, reading
 from schedules.thresholds import Thresholds
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis, Expr, Read, Reduce
+from tedsl.lang.expr import Apply, Axis, Expr, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import sums_of
 from tedsl.lang.tensor import Compute, Operation, Tensor
@@ -36,6 +36,7 @@ __all__ = ["company_of", "in_one_walk"]
 MOST = 8  # sums of a walk, whose results have to stay in registers
 SHARE = 2  # of the largest array that is read: what is not as large is not worth a walk
 MOST_READS = 64  # of a term, through the stages that it is made of
+COSTLY = 16  # times that a term with a function counts, which may be one of several sums
 OF_PARTS = ("folded", "tree")  # kinds of stages that combine partial results
 Place = tuple[Hashable, tuple[int, ...]]
 
@@ -129,7 +130,8 @@ class _Search:
             if reduce.reducer.kind != "sum" or str(op.bodies[0].dtype) not in ("float32", "float64"):
                 return False
         known = all(number(a.extent) and number(a.begin) is not None for a in axes)
-        large = reduce is None or _points(axes) * op.bodies[0].dtype.itemsize >= self.least.walks
+        weight = COSTLY if any(isinstance(n, Apply) and is_costly(n) for n in op.nodes) else 1
+        large = reduce is None or _points(axes) * op.bodies[0].dtype.itemsize * weight >= self.least.walks
         return known and large and self.kinds.get(op.name, "") in (("", "partial") if reduce is not None else OF_PARTS)
 
     def _places(self, value: Expr, sums: Set[Axis]) -> set[Place]:

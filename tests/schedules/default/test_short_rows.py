@@ -1,0 +1,57 @@
+"""Sums for every element of a short row, whose terms share a costly factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang.tensor import Placeholder
+from tedsl.lang.traverse import stages_of
+
+CHANCE = np.random.default_rng(0)
+P, Q = te.placeholder((70, 3), name="P"), te.placeholder((40, 3), name="Q")
+A, W = te.placeholder((70, 40), name="A"), te.placeholder((40, 2), name="W")
+
+
+def distance(i: te.Expr, j: te.Expr) -> te.Expr:
+    squares = [(Q[j, c] - P[i, c]) ** 2 for c in range(3)]
+    return squares[0] + squares[1] + squares[2]
+
+
+def forces() -> te.Tensor:
+    return te.compute((70, 3), lambda i, d: te.sum(lambda j: (Q[j, d] - P[i, d]) * (distance(i, j) + 0.1) ** -1.5))
+
+
+def weighted() -> te.Tensor:
+    return te.compute((70, 2), lambda i, d: te.sum(lambda j: te.exp(-A[i, j]) * W[j, d], where=lambda j: j <= i))
+
+
+LANES = {forces: "i_v < 16", weighted: "i_v < 16"}
+
+
+@pytest.mark.parametrize("program", LANES, ids=lambda p: p.__name__)
+def test_the_elements_of_a_row_are_sums_of_their_own(program: Callable[[], te.Tensor]) -> None:
+    output = program()
+    text = str(te.Schedule(output).auto(target="x86-64-v4"))
+    assert f"for {LANES[program]}, vectorized" in text
+    inputs = [op.output() for op in stages_of([output]) if isinstance(op, Placeholder)]
+    feeds = {t: CHANCE.normal(size=t.shape).astype(t.dtype.name) for t in inputs}
+    found, want = te.build(inputs, output)(*feeds.values()), te.interpret(output, feeds)
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)
+
+
+def test_what_they_share_is_computed_once() -> None:
+    text = str(te.Schedule(forces()).auto(target="x86-64-v4"))
+    assert text.count("** -1.5") == 1
+    assert "forces_0[i], forces_1[i], forces_2[i] +=" in text
+
+
+def test_rows_that_share_nothing_costly_stay_rows() -> None:
+    cheap = te.compute((70, 3), lambda i, d: te.sum(lambda j: A[i, j] * Q[j, d] + 1.0), name="cheap")
+    each = te.compute((70, 3), lambda i, d: te.sum(lambda j: te.exp(A[i, j] * Q[j, d])), name="each")
+    alone = te.compute((3,), lambda d: te.sum(lambda i: P[i, d] * te.tanh(P[i, 0])), name="alone")
+    for output in (cheap, each, alone):
+        assert f"{output.op.name}_0" not in str(te.Schedule(output).auto(target="x86-64-v4"))
