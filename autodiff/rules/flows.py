@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from autodiff.rules.sweep import ReadSite
 from autodiff.turning.asking import conditions_of
@@ -11,7 +12,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Axis, Expr
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Cotangents", "Flow", "site_flows"]
+__all__ = ["Cotangents", "Flow", "merged", "site_flows"]
 
 # The adjoints of a stage's outputs, by output number; outputs without one are absent.
 Cotangents = Mapping[int, Cotangent]
@@ -47,3 +48,13 @@ def site_flows(
         Flow(s.read.tensor, (*prefix, *axes, *s.axes), (*prefix, *s.read.indices), s.adjoint, s.condition, reached)
         for s in sites
     ]
+
+
+def merged(flows: Iterable[Flow]) -> list[Flow]:
+    """The flows, those to the same elements under the same condition as one."""
+    found: dict[Flow, Flow] = {}
+    for flow in flows:
+        alike = replace(flow, value=TRUE)
+        known = found.get(alike)
+        found[alike] = flow if known is None else replace(flow, value=known.value + flow.value)
+    return list(found.values())

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autodiff.rules.flows import Cotangents, Flow, site_flows
+from autodiff.rules.cases import Case, cases_of
+from autodiff.rules.flows import Cotangents, Flow, merged, site_flows
 from autodiff.rules.folds import as_scan, keeping_values
 from autodiff.rules.inner_folds import slopes_of
 from autodiff.rules.natives import native_flows
@@ -43,19 +44,34 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
     reduction = op.reduction
     if reduction is not None:
         return REDUCTIONS[reduction.reducer.kind](op, reduction, adjoints, prefix, wanted)
-    received = {k: adjoint.at(prefix, op.axes) for k, adjoint in adjoints.items()}
+    found: dict[tuple[Axis, ...], list[tuple[Case, list[Flow]]]] = {}
+    for case in cases_of(op):
+        found.setdefault(case.axes, []).append((case, _case(op, case, adjoints, prefix, wanted)))
+    made: list[Flow] = []
+    for alike in found.values():
+        bodies = [b for case, _ in alike for b in case.bodies]
+        flows = merged(f for _, own in alike for f in own)
+        made += share_values(flows, guards_of(bodies), f"d{op.name}_partials")
+    return made
+
+
+def _case(
+    op: Compute, case: Case, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]
+) -> list[Flow]:
+    """What some elements of a pointwise stage send back."""
+    bodies = case.bodies
+    received = {k: adjoint.at(prefix, case.index) for k, adjoint in adjoints.items()}
     condition: Expr = TRUE
     if len(received) == 1:
         ((k, (value, condition)),) = received.items()
         received = {k: (value, TRUE)}
-    reached = _any(adjoint.reached(op.axes) for adjoint in adjoints.values())
-    if not all(is_steady(op.bodies[k]) for k in received):
+    reached = _any(adjoint.reached(case.index) for adjoint in adjoints.values())
+    if not all(is_steady(bodies[k]) for k in received):
         condition = fn.logical_and(condition, reached)
-    seeds = seeds_of((op.bodies[k], _where(c, value)) for k, (value, c) in received.items())
+    seeds = seeds_of((bodies[k], _where(c, value)) for k, (value, c) in received.items())
     # The results are there: a rule that wants y reads it instead of computing it again.
-    stored = {op.bodies[k]: Read(op.output(k), op.axes) for k in received if isinstance(op.bodies[k], Apply)}
-    flows = site_flows(sweep(seeds, condition, stored, wanted), prefix, op.axes, reached)
-    return share_values(flows, guards_of(op.bodies), f"d{op.name}_partials")
+    stored = {bodies[k]: Read(op.output(k), case.index) for k in received if isinstance(bodies[k], Apply)}
+    return site_flows(sweep(seeds, condition, stored, wanted), prefix, case.axes, reached)
 
 
 def _any(conditions: Iterable[Expr]) -> Expr:
