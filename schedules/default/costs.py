@@ -279,8 +279,9 @@ def is_function(node: Apply) -> bool:
 
 
 def is_once(consumer: Operation, read: Read) -> bool:
-    """Whether the consumer reads each element about once: its loops are the read's indices, and no quotients of them
-    that stay the same while a loop goes on.
+    """Whether the consumer reads each element about once: its loops are in the read's indices, and there are not many
+    more points of them than elements, as there are of windows that move by less than they are wide, of quotients that
+    stay the same while a loop goes on, and of places that are data.
     """
     if isinstance(consumer, Scatter):
         return _is_once_for_lanes(consumer, read)
@@ -291,10 +292,9 @@ def is_once(consumer: Operation, read: Read) -> bool:
         loops |= set(consumer.reduction.axes)
     nodes = topological(read.indices)
     used = {a for a in nodes if isinstance(a, Axis)}
-    if any(isinstance(n, Apply) and n.fn in _DIVISIONS for n in nodes):
-        elements = math.prod(UNKNOWN if (n := number(e)) is None else n for e in read.tensor.extents)
-        if points(tuple(loops)) > ABOUT_ONCE * elements:
-            return False
+    elements = math.prod(UNKNOWN if (n := number(e)) is None else n for e in read.tensor.extents)
+    if points(tuple(loops)) > ABOUT_ONCE * elements:
+        return False
     return all(a in used or number(a.extent) == 1 for a in loops)
 
 

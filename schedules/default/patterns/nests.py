@@ -135,7 +135,7 @@ class GroupLoops:
     def _cut_loops(self, root: Compute) -> None:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
         cuts = cuts_of(root, self.costs.inlined, self.machine, set(self.phases))
-        shared = self._shared_along(root, self._vector_axis(root, 0))
+        shared = shared_along(root, self._vector_axis(root, 0), self.costs, self.machine)
         if shared is not None:
             cuts.pop(shared, None)  # each piece would compute what they share again
         sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
@@ -200,7 +200,7 @@ class GroupLoops:
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
-        shared = self._shared_along(root, vector) if depth == 0 and inner and not short else None
+        shared = shared_along(root, vector, self.costs, self.machine) if depth == 0 and inner and not short else None
         if shared is not None and shared is not together and shared not in self.phases:
             # What its iterations share is computed once: it runs around each vector.
             name = names[shared]
@@ -304,22 +304,6 @@ class GroupLoops:
         if threads:
             self.say(Parallel(stage=root.name, loop=whole))
         return whole
-
-    def _shared_along(self, root: Compute, vector: Axis | None) -> Axis | None:
-        """A short loop that most of the arithmetic of an element does not depend on."""
-        total = self.costs.element[root] + LOOKUP * root.looks_up
-        if root.reduction is not None or len(root.axes) < 3 or total < self.machine.least.shared:
-            return None
-        for axis in root.axes:
-            count = number(axis.extent)
-            if (
-                axis is not vector
-                and count is not None
-                and 2 <= count <= 16
-                and self.costs.varying(root, axis) * 2 < total
-            ):
-                return axis
-        return None
 
     def _written_out(self, root: Compute, axis: Axis, inner: list[str]) -> list[str]:
         """The loops inside, and around them a short one that is written out: what chooses by it is decided then."""
@@ -547,6 +531,12 @@ class GroupLoops:
         inner = self._cut(op, "body", vector, order)
         if op.reduction is not None:
             self._cut(op, "init", vector, [names[a] for a in op.axes])
+        shared = shared_along(op, vector, self.costs, self.machine) if inner else None
+        if shared in self.whole and shared is not None:
+            self.say(BoundExtent(stage=op.name, axis=names[shared], extent=number(shared.extent) or 0))
+            order.remove(names[shared])
+            written = self._written_out(op, shared, inner)
+            order, inner = (order, written) if written is not inner else ([*order, names[shared]], inner)
         self._order(op, order, inner, vector is not None)
 
     def _whole(self, op: Compute) -> None:
@@ -570,6 +560,18 @@ class GroupLoops:
             )  # fmt: skip
         outer = [names[a] for a in op.axes[:-1]]
         self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
+
+
+def shared_along(op: Compute, vector: Axis | None, costs: Costs, machine: Machine) -> Axis | None:
+    """A short loop that most of the arithmetic of an element does not depend on."""
+    total = costs.element[op] + LOOKUP * op.looks_up
+    if op.reduction is not None or len(op.axes) < 3 or total < machine.least.shared:
+        return None
+    for axis in op.axes:
+        count = number(axis.extent)
+        if axis is not vector and count is not None and 2 <= count <= 16 and costs.varying(op, axis) * 2 < total:
+            return axis
+    return None
 
 
 def _at_a_time(extent: int | None, width: int) -> int:

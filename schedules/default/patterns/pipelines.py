@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from schedules.default.costs import Costs, costs_of, is_pointwise, is_same_point, points
 from schedules.default.groups import Group, read_by_checks
-from schedules.default.patterns.nests import TASKS, GroupLoops
+from schedules.default.patterns.nests import TASKS, GroupLoops, shared_along
+from schedules.default.patterns.phases import phases_of
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import ComputeAt, ComputeRoot, Parallel, Reorder, Split, StoreAt
 from schedules.machine import Machine
@@ -99,8 +100,19 @@ class _Search:
 
     def is_free(self, op: Operation) -> bool:
         """Whether the loops of a stage may be those of a pipeline."""
-        known = is_pointwise(op) and all(number(a.extent) for a in getattr(op, "axes", ()))
-        return known and op not in self.busy and op.name not in self.rw.planned and op.name not in self.rw.kinds
+        if not (isinstance(op, Compute) and is_pointwise(op) and all(number(a.extent) for a in op.axes)):
+            return False
+        if op in self.busy or op.name in self.rw.planned or op.name in self.rw.kinds:
+            return False
+        return op in self.costs.inlined or not self._has_phases(op)
+
+    def _has_phases(self, op: Compute) -> bool:
+        """Whether most of what an element of a dear stage is made of is for other remainders than its own: loops of
+        its own are written out by their periods.
+        """
+        if self.costs.element[op] < self.machine.least.shared:
+            return False
+        return bool(phases_of(op, set(op.axes[:-1]), self.costs.inlined))
 
     def along(self, root: Compute, rows: Axis) -> Pipeline | None:
         """The pipeline of a stage along one of its loops, where it pays."""
@@ -144,7 +156,8 @@ class _Search:
         if size < least.pipeline or not (overlap or (size > self.machine.l2 and self._are_apart(members))):
             return None
         before = itertools.takewhile(lambda a: a is not rows, root.axes)
-        around = tuple(a for a in before if all(_is_alone(a, inside[m].values()) for m in members))
+        apart = [a for a in before if all(_is_alone(a, inside[m].values()) for m in members)]
+        around = tuple(a for a in apart if not any(self._is_shared(a, m, inside[m]) for m in members))
         even = -(-extent // (TASKS * self.machine.cores))
         height = max(
             min(even, self.machine.choose("strip", least.pipeline_strip, root.name)), least.pipeline_share * overlap
@@ -159,6 +172,11 @@ class _Search:
         own = {rows, *around}
         whole = frozenset(a for m in members for a, p in inside[m].items() if own.isdisjoint(p.moves))
         return Pipeline(root, rows, around, tuple(members), max(1, height), slides, whole)
+
+    def _is_shared(self, axis: Axis, member: Compute, places: _Places) -> bool:
+        """Whether most of what a member is made of is the same for all iterations of a loop of the root."""
+        shared = shared_along(member, member.axes[-1], self.costs, self.machine)
+        return shared is not None and axis in places[shared].moves
 
     def _are_apart(self, members: Iterable[Compute]) -> bool:
         """Whether some are read by other places than the outermost loop of their readers: no group has them."""

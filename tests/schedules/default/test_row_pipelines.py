@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import tedsl as te
 from schedules.default import LOWEST, assuming
+from schedules.directives import Unroll
 from tests.levels import LEVELS_HERE
 
 CHANCE = np.random.default_rng(11)
@@ -67,10 +69,38 @@ def normalised(a: te.Tensor) -> te.Tensor:
     return te.compute((3, h, w), lambda c, y, x: made[c, y, x] - 2.0 * made[3, y, x], name="out")
 
 
+def toned(a: te.Tensor) -> te.Tensor:
+    """Colors made of a picture at all channels, through a table, then a window over each of them."""
+    h, w = (int(n) for n in a.shape)
+    table = te.compute((64,), lambda i: te.exp(te.cast(i, "float64") * 0.0) * i, name="table")
+
+    def color(c: Any, y: Any, x: Any) -> Any:
+        mixed = sum((c + k) * a.at(y, x + k, mode="clamp") * a[y, x] for k in range(3))
+        return table[te.cast(te.clip(mixed, 0.0, 63.0), "int32")]
+
+    made = te.compute((3, h, w), color, name="made")
+    return te.compute((3, h - 1, w), lambda c, y, x: made[c, y, x] + 2 * made[c, y + 1, x] * a[y, x], name="out")
+
+
+def mosaic(a: te.Tensor) -> te.Tensor:
+    """Rows and columns of two kinds, each made of other neighbors, then a window over them."""
+    h, w = (int(n) for n in a.shape)
+    b = te.compute((h, w), lambda y, x: a[y, x] * a.at(y, x + 1, mode="clamp") + a.at(y + 1, x, mode="clamp"), name="b")
+
+    def kind(y: Any, x: Any) -> Any:
+        near = [b.at(y // 2 + j, x // 2 + i, mode="clamp") for j in range(3) for i in range(3)]
+        odd = sum(n * m for n, m in itertools.pairwise(near))
+        even = sum((n - 1) * (m + k) for k, (n, m) in enumerate(zip(near, near[2:], strict=False)))
+        return te.select(y % 2 == 0, te.select(x % 2 == 0, near[4], even), te.select(x % 2 == 0, odd, near[0] - odd))
+
+    made = te.compute((2 * h, w), kind, name="made")
+    return te.compute((2 * h - 1, w), lambda y, x: made[y, x] + 2 * made[y + 1, x], name="out")
+
+
 PROGRAMS = {
     "blurred": (blurred, {"across"}, True), "corners": (corners, {"dx", "dy"}, True),
     "sharpened": (sharpened, {"down", "both"}, False), "planes": (planes, {"made"}, True),
-    "normalised": (normalised, {"made"}, True),
+    "normalised": (normalised, {"made"}, True), "toned": (toned, {"made"}, True), "mosaic": (mosaic, set(), True),
 }  # fmt: skip
 
 
@@ -96,6 +126,18 @@ def test_members_are_computed_within_the_rows_of_their_reader(name: str) -> None
     inside = {stage for stage, step in plan.places.items() if step.directive.verb == "compute_at"}
     assert inside == members
     assert set(plan.stores) == (members if slides else set())
+
+
+def test_what_channels_share_is_computed_once_for_all_of_them() -> None:
+    """Each channel looked all of it up again, from loads of its own."""
+    plan = te.Schedule([toned(te.placeholder((1026, 1030), "float64", name="a"))]).auto(machine=MACHINE).plan
+    said = [step.directive for step in plan.loops["made", "body"]]
+    assert Unroll(stage="made", loop="c_u") in said
+
+
+def test_a_table_is_not_computed_where_it_is_looked_up() -> None:
+    plan = te.Schedule([toned(te.placeholder((1026, 1030), "float64", name="a"))]).auto(machine=MACHINE).plan
+    assert plan.places["table"].directive.verb == "compute_root"
 
 
 def test_small_stages_stay_apart() -> None:
