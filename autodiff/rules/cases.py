@@ -24,7 +24,7 @@ from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all, topological
 
-__all__ = ["Case", "cases_of"]
+__all__ = ["Branch", "cases_of"]
 
 MOST_CASES = 8
 LEAST_TURNS = 4  # times that a loop goes through all its remainders
@@ -35,7 +35,7 @@ Pick = tuple[Expr, Axis | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class Branch:
     """Elements of a stage at `index`, for all points of `axes`, and what they are."""
 
     axes: tuple[Axis, ...]
@@ -43,9 +43,9 @@ class Case:
     bodies: tuple[Expr, ...]
 
 
-def cases_of(op: Compute) -> list[Case]:
+def cases_of(op: Compute) -> list[Branch]:
     """The cases of a pointwise stage; a single one where choices are not by place, or leave most of an element."""
-    whole = [Case(op.axes, op.axes, op.bodies)]
+    whole = [Branch(op.axes, op.axes, op.bodies)]
     periods = _periods(op)
     if not periods or math.prod(periods.values()) > MOST_CASES:
         return whole
@@ -106,11 +106,11 @@ def _picks(axis: Axis, period: int | None) -> list[Pick]:
     return [(q * period + r if r else q * period, q) for r, q in enumerate(ways)]
 
 
-def _case(op: Compute, picks: Iterable[Pick]) -> Case:
+def _case(op: Compute, picks: Iterable[Pick]) -> Branch:
     index, loops = zip(*picks, strict=True)
     moved: dict[Expr, Expr] = {a: i for a, i in zip(op.axes, index, strict=True) if a is not i}
     bodies = rebuild_all(substitute_all(op.bodies, moved), _settled)
-    return Case(tuple(q for q in loops if q is not None), index, bodies)
+    return Branch(tuple(q for q in loops if q is not None), index, bodies)
 
 
 def _settled(node: Expr) -> Expr:

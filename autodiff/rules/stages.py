@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autodiff.rules.cases import Case, cases_of
+from autodiff.rules.cases import Branch, cases_of
 from autodiff.rules.flows import Cotangents, Flow, merged, site_flows
 from autodiff.rules.folds import as_scan, keeping_values
 from autodiff.rules.inner_folds import slopes_of
@@ -44,7 +44,7 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
     reduction = op.reduction
     if reduction is not None:
         return REDUCTIONS[reduction.reducer.kind](op, reduction, adjoints, prefix, wanted)
-    found: dict[tuple[Axis, ...], list[tuple[Case, list[Flow]]]] = {}
+    found: dict[tuple[Axis, ...], list[tuple[Branch, list[Flow]]]] = {}
     for case in cases_of(op):
         found.setdefault(case.axes, []).append((case, _case(op, case, adjoints, prefix, wanted)))
     made: list[Flow] = []
@@ -56,7 +56,7 @@ def _compute(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], want
 
 
 def _case(
-    op: Compute, case: Case, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]
+    op: Compute, case: Branch, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]
 ) -> list[Flow]:
     """What some elements of a pointwise stage send back."""
     bodies = case.bodies
