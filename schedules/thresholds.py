@@ -66,10 +66,15 @@ class Thresholds:
     step_kernels: int = 1 << 16  # scalar operations of a step that is a kernel of its own
     forgotten: int = 1 << 23  # bytes of the steps of scans that nobody needs at once
     step_run: int = 32  # bytes of a step in one piece, from which on that many are cut along time
-    kernels: int = 24  # of a program that is cut: one kernel for fewer is called faster and compiles as fast
+    kernels: int = 24  # of a program that is cut: one kernel for fewer is called faster
     gpu_taps: int = 3  # reads of a tensor for an element of a stencil that is staged in shared memory
     gpu_reuse: int = 2  # times that an element of such a copy is read
     gpu_terms: int = 1 << 13  # terms of an element that is cut into blocks
+
+    @property
+    def kernels_beside_work(self) -> int:
+        """How many are enough where calls are nothing beside what they compute."""
+        return max(min(self.kernels, 2), -(-self.kernels // 2))
 
     @classmethod
     def chosen(cls, choices: Mapping[str, int]) -> Thresholds:

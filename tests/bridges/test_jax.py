@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,44 @@ def test_a_kernel_is_a_custom_call_of_the_typed_ffi() -> None:
     assert "custom_call @tedsl_softmax" in text
     assert "callback" not in text
     np.testing.assert_allclose(jax.jit(softmax)(x), jax.nn.softmax(x, 1), rtol=1e-5)
+
+
+@te.op
+def layered(x: te.Tensor, w: te.Tensor, places: te.Tensor) -> te.Tensor:
+    h = te.compute(x.shape, lambda i, j: (x @ w)[places[i], j])
+    for _ in range(3):
+        h = te.maximum(h @ w, 0)
+    return h + w
+
+
+@pytest.mark.usefixtures("cut_everywhere")
+def test_a_program_that_is_cut_is_a_custom_call_too() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (jnp.asarray(rng.standard_normal((8, 8)) / 3, "float32") for _ in range(2))
+    good, bad = jnp.arange(8)[::-1], jnp.full(8, 9)
+    called, both = jax.jit(layered), jax.jit(jax.grad(lambda *a: layered(*a).sum(), argnums=(0, 1)))
+
+    def plain(x: Any, w: Any) -> Any:
+        h = (x @ w)[good]
+        for _ in range(3):
+            h = jnp.maximum(h @ w, 0)
+        return h + w
+
+    for text in (called.lower(x, w, good).as_text(), both.lower(x, w, good).as_text()):
+        assert "custom_call @tedsl_" in text
+        assert "callback" not in text
+    for a, b in ((x, w), (w, x), (x, x)):
+        np.testing.assert_allclose(called(a, b, good), plain(a, b), rtol=1e-4, atol=1e-6)
+        for one, other in zip(both(a, b, good), jax.grad(lambda a, b: plain(a, b).sum(), argnums=(0, 1))(a, b)):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for _ in range(2):
+        with pytest.raises(Exception, match="out of bounds"):
+            called(x, w, bad).block_until_ready()
+    np.testing.assert_allclose(called(x, w, good), plain(x, w), rtol=1e-4, atol=1e-6)
+    with ThreadPoolExecutor(4) as pool:
+        given = [(x * k, w) for k in range(8)]
+        for found, (a, b) in zip(pool.map(lambda pair: np.asarray(called(*pair, good)), given * 4), given * 4):
+            np.testing.assert_allclose(found, plain(a, b), rtol=1e-4, atol=1e-5)
 
 
 def test_a_python_function_goes_through_a_callback_with_the_rules_of_its_author() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +43,7 @@ __all__ = [
     "CompiledFunction",
     "DeviceBinding",
     "Function",
+    "OneCall",
     "buffer_words",
     "check_layouts",
     "contiguous_strides",
@@ -191,6 +192,18 @@ class CompiledFunction:
         self.bind([(array.shape, array.strides) for array in arrays], scalars).run(arrays)
 
 
+@dataclass(frozen=True, eq=False)
+class OneCall:
+    """A function of a block of words, into which only the addresses of arrays are to be filled."""
+
+    address: int
+    words: Sequence[int]
+    pointers: Mapping[int, int]  # word -> the word that it points to
+    hosts: tuple[int, ...]  # the word of the address of each array
+    error: Callable[[int, int], Exception]  # of a call that returned a code, with the block at an address
+    held: object  # what must stay in memory
+
+
 class Binding:
     """A compiled function prepared for arrays of given shapes and strides."""
 
@@ -223,6 +236,11 @@ class Binding:
     def hosts(self) -> tuple[int, ...]:
         """The words of a block that are the addresses of the arrays."""
         return self._hosts
+
+    def in_one(self) -> OneCall:
+        """The call for other compilers."""
+        pointers = {**self._pointers, self._pointers[0]: 0}  # the context, under which messages arrive
+        return OneCall(self.address, self._words, pointers, self._hosts, self.error, self)
 
     def block(self) -> ArgumentBlock:
         """A block of words for calls by somebody else."""

@@ -2,18 +2,22 @@
 
 Where all arrays of all calls lie is known but for a few addresses, those of the inputs, of the results and of the
 memory between kernels. A small function in LLVM's assembly adds them to the offsets of the arrays, writes the sums into
-the argument blocks, and calls the kernels until one of them fails.
+the argument blocks, and calls the kernels until one of them fails. With its tables and the argument blocks in one block
+of words it is one call for other compilers, which takes the memory between its calls from the heap.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.backend.arguments.blocks import Binding
+from tedsl.backend.arguments.blocks import Binding, OneCall
+from tedsl.backend.host.emit import emit_object
+from tedsl.backend.host.heap import heap
 from tedsl.backend.host.linker import Library, assembled, link
+from tedsl.backend.host.runtime import OUT_OF_MEMORY
 
 __all__ = ["CallList", "Spot"]
 
@@ -71,6 +75,35 @@ end:
 }
 """
 
+_ONE = """
+define i32 @one(ptr %block) {{
+  %take = inttoptr i64 {take} to ptr
+  %memory = call ptr %take(ptr null, i64 {bytes})
+  %none = icmp eq ptr %memory, null
+  br i1 %none, label %failed, label %go
+
+failed:
+  ret i32 {no_memory}
+
+go:
+{functions}  %memory.at = getelementptr i64, ptr %block, i64 {memory}
+  store ptr %memory, ptr %memory.at
+  %spots = getelementptr i64, ptr %block, i64 {spots}
+  %calls = getelementptr i64, ptr %block, i64 {calls}
+  %done = getelementptr i64, ptr %block, i64 {done}
+  %run = inttoptr i64 {run} to ptr
+  %code = call i32 %run(ptr %block, ptr %spots, i64 {spot_count}, ptr %calls, i64 {call_count}, ptr %done)
+  %give = inttoptr i64 {give} to ptr
+  call void %give(ptr null, ptr %memory)
+  ret i32 %code
+}}
+"""
+
+_FUNCTION = """\
+  %function.{place} = getelementptr i64, ptr %block, i64 {place}
+  store i64 {address}, ptr %function.{place}
+"""  # where it lies in memory is no matter of the words
+
 
 @functools.cache
 def _library() -> tuple[Library, Any]:
@@ -107,6 +140,48 @@ class CallList:
             failed = number, self._calls[number][0].error(code, tables.blocks[number].address)
         self._free.append(tables)
         return failed
+
+    def in_one(self, memory: int, explained: Callable[[int, Exception], Exception]) -> OneCall:
+        """The calls as one, which takes so many bytes of memory for what lies at the last address.
+
+        `explained`: the error of a call in the terms of its program.
+        """
+        words, pointers, begins = [0] * (self._addresses + 1), dict[int, int](), list[int]()
+        for binding, _ in self._calls:
+            begins.append(len(words))
+            own = binding.in_one()
+            pointers.update((begins[-1] + place, begins[-1] + target) for place, target in own.pointers.items())
+            words += own.words
+        spots = len(words)
+        for begin, (binding, places) in zip(begins, self._calls, strict=True):
+            for host, (number, offset) in zip(binding.hosts, places, strict=True):
+                pointers[len(words)] = begin + host
+                words += (0, number, offset % (1 << 64))
+        calls, functions = len(words), list[str]()
+        for begin, (binding, _) in zip(begins, self._calls, strict=True):
+            pointers[len(words) + 1] = begin
+            functions.append(_FUNCTION.format(place=len(words), address=binding.address))
+            words += (0, 0)
+        hooks = heap().hooks
+        text = _ONE.format(
+            take=hooks["halide_set_custom_malloc"], give=hooks["halide_set_custom_free"], run=self._library["run"],
+            bytes=memory, memory=self._addresses - 1, done=self._addresses, spots=spots, calls=calls,
+            functions="".join(functions), spot_count=(calls - spots) // 3, call_count=len(self._calls),
+            no_memory=OUT_OF_MEMORY,
+        )  # fmt: skip
+        library = link(emit_object(text), ["one"], {})
+        each, done = (
+            [(binding, begin) for begin, (binding, _) in zip(begins, self._calls, strict=True)],
+            self._addresses,
+        )
+
+        def error(code: int, context: int) -> Exception:  # of the first call where no memory was there for any
+            number = ctypes.c_uint64.from_address(context + 8 * done).value
+            binding, begin = each[number]
+            return explained(number, binding.error(code, context + 8 * begin))
+
+        held = self._library, library
+        return OneCall(library["one"], words, pointers, tuple(range(self._addresses - 1)), error, held)
 
 
 class _Tables:

@@ -15,6 +15,7 @@ from typing import Protocol
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.arguments.blocks import OneCall
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
 from tedsl.backend.compiling.facts import KnownFacts
@@ -177,6 +178,9 @@ class Executable(Runnable, Protocol):
 
     def prepared(self, memory: CallMemory, modes: Modes, sizes: Sizes) -> Prepared:
         """A function of arrays like these."""
+
+    def in_one(self, memory: CallMemory) -> OneCall | None:
+        """The call on arrays like these for other compilers, whatever numbers they hold; None where it is more."""
 
     def memory_plan(self, arrays: int, sizes: Sizes, lent: Set[int]) -> MemoryPlan:
         """What a call needs that computes all outputs anew in so many bytes of arrays."""

@@ -11,6 +11,7 @@ import numpy as np
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
+from tedsl.backend.arguments.blocks import Binding, OneCall
 from tedsl.backend.compiling.alternatives import first_working
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
@@ -136,6 +137,17 @@ class SingleKernel:
     def prepared(self, memory: CallMemory, modes: Modes, sizes: Sizes) -> Prepared:
         variant, binding = self.forms.bind(memory, modes, sizes)
         return Prepared(binding.run, variant.added, variant.order)
+
+    def in_one(self, memory: CallMemory) -> OneCall | None:
+        modes = ("write",) * len(self.program.outputs)
+        variant, binding = self.forms.bind(memory, modes, {})
+        if variant.has_checks:  # one may be of finite numbers: then a call may need the form for any
+            variant, binding = self.forms.bind(memory, modes, {}, Numbers.ANY)
+        if type(binding) is not Binding:
+            return None
+        one, count = binding.in_one(), len(memory.inputs)
+        outputs = dict(zip(variant.order, one.hosts[count:], strict=True))
+        return replace(one, hosts=(*one.hosts[:count], *(outputs[p] for p in sorted(outputs))))
 
     def hazard(self, position: int, source: Tensor, form: Form | None = None) -> Hazard | None:
         variant = self.any_variant() if form is None else self.forms.variant(form)

@@ -47,7 +47,7 @@ __all__ = [
 
 NOT_FINITE = -1  # the number of the requirement that numbers are finite
 
-_OUT_OF_MEMORY = -11
+OUT_OF_MEMORY = -11
 _PATIENCE_S = 0.2  # with loops that still run when the process ends
 _PARALLEL = (  # functions that run loops, in the order in which they are set
     "do_par_for", "do_task", "do_loop_task", "do_parallel_tasks", "semaphore_init", "semaphore_try_acquire",
@@ -187,7 +187,7 @@ def loaded_runtimes() -> list[Runtime]:
 
 def failure(name: str, code: int, context: int) -> KernelError:
     """The error of a call that returned `code`, with the messages that arrived under its context."""
-    kind = KernelMemoryError if code == _OUT_OF_MEMORY else KernelError
+    kind = KernelMemoryError if code == OUT_OF_MEMORY else KernelError
     return kind(name, code, _messages.pop(context, []))
 
 

@@ -9,6 +9,7 @@ from schedules.automatic import check_limits
 from schedules.cutting.cuts import PlanPart, parts_of
 from schedules.cutting.repetition import without_repetition
 from schedules.default import Machine, completed, stored
+from schedules.estimate.compiling import compile_ms
 from schedules.known_places import with_known_places
 from schedules.machine import Choices, assumed
 from schedules.placing.ahead import is_asked_ahead
@@ -33,6 +34,8 @@ from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
 
 __all__ = ["Planner"]
+
+SOON = 500.0  # milliseconds to compile a kernel: of what takes longer, all processors compile a part
 
 
 def _fuses(machine: Machine) -> bool:
@@ -150,12 +153,16 @@ class Planner:
     ) -> tuple[tuple[Tensor, ...], list[PlanPart]]:
         """The program cut at the tensors that its complete plan stores; the outputs as the parts know them.
 
-        `least`: how many parts must be possible. With 1 there are as many as can be.
+        `least`: how many parts must be possible, and many where one kernel is soon compiled. With 1 there are as many
+        as can be.
         """
         plan, wanted = _knowing(self.plan or Plan(program_of(outputs)), inputs, outputs)
         self._check(plan, target)
         machine = self.machine(target)
         plan = completed(plan, inputs, wanted, machine, merged=self.merged, apart=True, together=self.in_place)
+        many = machine.least.kernels_beside_work
+        if 1 < least < many and compile_ms(plan) < SOON:
+            least = many
         stages, given = plan.program.stages, {t: t for t in inputs}
         for (op, k), (name, index) in plan.program.handles.items():
             given.setdefault(stages[name].output(index), op.output(k))

@@ -30,6 +30,7 @@ from tedsl.lang.traverse import operations_between
 __all__ = ["Cutter", "cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
 
 MUCH = 1 << 20  # operations
+LONG = 1 << 25  # operations that take far longer than to call a few kernels
 
 
 def is_apart(op: Operation) -> bool:
@@ -43,11 +44,15 @@ def is_routine(op: Operation, target: Target) -> bool:
 
 
 def least_kernels(program: Compilation) -> int:
-    """How many kernels must be possible for a program to be cut; half as many where calls are nothing beside them."""
-    least, operations = program.planner.machine(program.target).least.kernels, program.operations
-    if 2 * len(operations) < least or program.sizes:
-        return least
-    return least if sum(flops_of(op, {}) for op in operations) < MUCH else max(min(least, 2), -(-least // 2))
+    """How many kernels must be possible for a program to be cut; fewer where calls are nothing beside them."""
+    least, operations = program.planner.machine(program.target).least, program.operations
+    if len(operations) < 2 or program.sizes:
+        return least.kernels
+    flops = [flops_of(op, {}) for op in operations]
+    if sum(flops) >= LONG and sum(n >= MUCH for n in flops) > 1:
+        return min(least.kernels, 2)
+    is_many = len(operations) >= least.kernels_beside_work
+    return least.kernels_beside_work if is_many and sum(flops) >= MUCH else least.kernels
 
 
 def cut_program(program: Compilation, least: int) -> StepPlan:

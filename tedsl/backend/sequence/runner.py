@@ -15,10 +15,11 @@ import numpy as np
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
 from tedsl.backend.arguments.addresses import address_of
-from tedsl.backend.arguments.blocks import BoundFunction
+from tedsl.backend.arguments.blocks import BoundFunction, OneCall
 from tedsl.backend.arguments.call_lists import CallList
 from tedsl.backend.arguments.host_memory import register
 from tedsl.backend.compiling.executable import CallMemory, KernelStep, StepPlan
+from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.loaders import loads_objects
@@ -171,7 +172,7 @@ class Chain:
             arrays, is_again = self._arrays(memory, block), bool(self.calls)
             self._run_steps(arrays, memory)
             if is_again and listed is None:
-                self._list = self._listed(arrays, memory, block)
+                self._list = self._listed(self.calls, arrays, memory, block)
         else:
             failed = listed.run([address_of(a) for a in self._bases(memory, block)])
             arrays = self._arrays(memory, block) if failed or self.placing.copied else {}
@@ -182,6 +183,22 @@ class Chain:
             target[...] = arrays[cell] if former is None else former + arrays[cell]
         if block.nbytes <= KEPT and not self._blocks:
             self._blocks.append(block)
+
+    def in_one(self, memory: CallMemory) -> OneCall | None:
+        """The calls as one for other compilers, whatever numbers there are; None where more is to do than to call."""
+        if self.placing.copied or any(step.core is None for step in self.placing.steps):
+            return None
+        block = self.arena.block()
+        arrays = self._arrays(memory, block)
+        calls = [self._call(step, arrays, for_any=True) for step in self.placing.steps]
+        listed = self._listed(calls, arrays, memory, block)
+
+        def explained(number: int, error: Exception) -> Exception:
+            if isinstance(error, KernelError):
+                error.explanation = self._explained(calls[number], error, {})
+            return error
+
+        return None if listed is None else listed.in_one(block.nbytes, explained)
 
     def _run_steps(self, arrays: dict[int, Array], memory: CallMemory) -> None:
         """Run the steps one by one; the first time, prepare their calls."""
@@ -203,11 +220,13 @@ class Chain:
         """The arrays of a call, in or beside which all others lie."""
         return [*memory.arrays, block]
 
-    def _listed(self, arrays: Mapping[int, Array], memory: CallMemory, block: Array) -> CallList | None:
-        """The calls as a list, where each does no more than to run a function on what lies in or beside the bases."""
-        if not loads_objects() or any(c.binding is None or not CallList.takes(c.binding) for c in self.calls):
+    def _listed(
+        self, calls: Sequence[_Call], arrays: Mapping[int, Array], memory: CallMemory, block: Array
+    ) -> CallList | None:
+        """Calls as a list, where each does no more than to run a function on what lies in or beside the bases."""
+        if not loads_objects() or any(c.binding is None or not CallList.takes(c.binding) for c in calls):
             return None
-        if len(self.calls) < len(self.placing.steps) or self.outside:
+        if len(calls) < len(self.placing.steps) or self.outside:
             return None
         starts = [address_of(a) for a in self._bases(memory, block)]
         count, outputs, before = len(memory.inputs), sorted(memory.outputs), sorted(memory.previous)
@@ -218,8 +237,8 @@ class Chain:
         numbers.update(dict.fromkeys(self.inside, len(starts) - 1))
         numbers.update((c, numbers[v.of]) for c, v in self.placing.plan.views.items() if v.of in numbers)
         spots = {c: (k, address_of(arrays[c]) - starts[k]) for c, k in numbers.items() if c in arrays}
-        calls = [(c.binding, [spots[cell] for cell in c.order]) for c in self.calls]
-        return CallList(calls, len(starts))  # type: ignore[arg-type]
+        listed = [(c.binding, [spots[cell] for cell in c.order]) for c in calls]
+        return CallList(listed, len(starts))  # type: ignore[arg-type]
 
     def _go_on(self, number: int, error: Exception, arrays: Mapping[int, Array], memory: CallMemory) -> None:
         """Answer a call of the list that failed, and run those after it."""
@@ -252,14 +271,16 @@ class Chain:
         )
         return arrays
 
-    def _call(self, step: KernelStep, arrays: Mapping[int, Array]) -> _Call:
-        """A step prepared; compiles what it needs."""
+    def _call(self, step: KernelStep, arrays: Mapping[int, Array], *, for_any: bool = False) -> _Call:
+        """A step prepared, for any numbers or for those that are there; compiles what it needs."""
         assert step.core is not None
         modes = self.step_modes(step)
         sizes, memory = step.bound(self.sizes), self._memory(step, modes, arrays)
         if step.core.facts.has_empty_stage(memory.inputs, sizes) or all(a.size == 0 for a in memory.outputs.values()):
             return _Call(step, modes, sizes, None, ())
         variant, binding = step.core.forms.bind(memory, modes, sizes)
+        if for_any and variant.has_checks:
+            variant, binding = step.core.forms.bind(memory, modes, sizes, Numbers.ANY)
         return _Call(step, modes, sizes, binding, self._order(step, variant))
 
     def step_modes(self, step: KernelStep) -> tuple[str, ...]:
@@ -308,12 +329,15 @@ class Chain:
             raise
 
     def _explained(self, call: _Call, error: KernelError, arrays: Mapping[int, Array]) -> str:
-        """What a failed requirement means, in the terms of the program: the kernel may be that of another step too."""
+        """What a failed requirement means, in the terms of the program: the kernel may be that of another step too.
+
+        More can be told where the arrays are at hand.
+        """
         if error.requirement is None:
             return ""
         sites = checks_of(operations_between(*self._between(call)))
         read, written = self._between(call, None if self.whole is None else self.whole().users)
-        known = {t: arrays[c] for t, c in zip(read, call.step.inputs, strict=True)}
+        known = {t: arrays[c] for t, c in zip(read, call.step.inputs, strict=True) if c in arrays}
         return failed(sites, error.requirement, known, self.sizes, operations_between(read, written))
 
     def _between(

@@ -17,6 +17,7 @@ from functools import partial
 from schedules.estimate.compiling import compile_ms
 from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
+from tedsl.backend.arguments.blocks import OneCall
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.compiling.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
@@ -169,6 +170,9 @@ class Steps:
             chain.run(CallMemory(arrays[:count], dict(zip(order, arrays[middle:], strict=True)), before))
 
         return Prepared(run, added, order)
+
+    def in_one(self, memory: CallMemory) -> OneCall | None:
+        return self._chain(memory, ("write",) * len(self.program.outputs), {}).in_one(memory)
 
     def _chain(self, memory: CallMemory, modes: Modes, sizes: Sizes) -> Chain:
         arrays = memory.arrays

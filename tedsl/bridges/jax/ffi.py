@@ -39,7 +39,7 @@ _Complain = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
 def lowered_by_ffi(context: Any, operands: Sequence[Any], routine: Routine) -> Any:
-    """The call of a routine in a program for the CPU; None where that takes more than one kernel."""
+    """The call of a routine in a program for the CPU; None where that takes more than calls of code."""
     if tuple(context.module_context.platforms) != ("cpu",):
         return None
     specs = tuple((tuple(a.shape), str(a.dtype)) for a in context.avals_in)
@@ -59,7 +59,7 @@ def _registered(traced: TracedRoutine) -> str | None:
     if site is None:
         return None
     key = structural_key(traced.outputs, traced.inputs)
-    schedule = hashlib.sha256(repr(site.words).encode()).hexdigest()[:8]
+    schedule = hashlib.sha256(repr(site.call.words).encode()).hexdigest()[:8]
     name = f"tedsl_{traced.name}_{key[:32]}_{schedule}"
     if name not in _kept:
         complain = _Complain(_complaint(site))
@@ -84,14 +84,13 @@ def _complaint(site: CallSite) -> Any:
 
 def handler_assembly(site: CallSite, complain: int) -> str:
     """The handler as LLVM's assembly."""
-    count = len(site.words)
-    words = ", ".join(f"i64 {site.constants.get(k, word)}" for k, word in enumerate(site.words))
+    count = len(site.call.words)
+    words = ", ".join(f"i64 {site.constants.get(k, word)}" for k, word in enumerate(site.call.words))
     fill = [
         line
-        for place, target in site.pointers.items()
+        for place, target in site.call.pointers.items()
         for line in (f"  %t{place} = add i64 %base, {8 * target}", *_into(place, f"%t{place}"))
     ]
-    fill += _into(site.pointers[0], "%base")
     for offset, name, places in ((ARGS, "a", site.inputs), (RETS, "r", site.outputs)):
         fill += [f"  %{name}_at = getelementptr i8, ptr %frame, i64 {offset}", f"  %{name} = load ptr, ptr %{name}_at"]
         for k, place in enumerate(places):
@@ -103,7 +102,7 @@ def handler_assembly(site: CallSite, complain: int) -> str:
                 *_into(place, f"%{name}{k}_host"),
             ]
     return TEMPLATE.format(
-        count=count, words=words, fill="\n".join(fill), size=8 * count, entry=site.address, complain=complain,
+        count=count, words=words, fill="\n".join(fill), size=8 * count, entry=site.call.address, complain=complain,
         extension=EXTENSION, kind=EXTENSION_TYPE, metadata=METADATA, major=MAJOR, minor=MINOR, version=VERSION, api=API,
         create=ERROR_CREATE, code=INVALID_ARGUMENT,
     )  # fmt: skip
