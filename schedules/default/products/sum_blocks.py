@@ -22,30 +22,37 @@ MOST_FOR_EACH = 1 << 20  # bytes of partial sums for each iteration of a loop wh
 FEW_BLOCKS = 4  # enough of them for the threads
 MOST_HELD = 16 << 20  # bytes of partial sums
 IN_A_ROW = 1 << 10  # terms that may lose no more digits than blocks of them do
+SHORT = 1 << 8  # terms of a block, beside which it is little to write a small result once more
 
 
 def sum_blocks(found: Contraction, machine: Machine) -> tuple[tuple[Axis, int], ...] | None:
     """How the sum is cut so that a block's operands stay in the cache: (axis, iterations of a block) from outside in.
 
-    None where one pass is as good: few terms, or a large result.
+    None where one pass is as good: few terms, or a large result. Where the result is small beside the columns, blocks
+    are short: each processor then packs its own operands, and reads them from the nearest caches.
     """
     size = found.op.bodies[0].dtype.itemsize
     columns, rows = found.points(found.column_axes), found.points(found.row_axes)
     terms, tiles = found.terms, rows * columns / 400
     large_panel = min(columns, 64) * terms * size > machine.l2 // 4
-    if found.window or found.batch or terms < machine.least.product_terms:
+    is_small = rows * columns <= min(terms * 20, machine.l2 // 16 // size) and terms * columns * size >= machine.l2 // 8
+    if found.window or found.batch or terms < machine.least.product_terms // (4 if is_small else 1):
         return None
-    if not (large_panel or tiles < 8) or rows * columns > terms * 64:
+    if not (large_panel or tiles < 8 or is_small) or rows * columns > terms * 64:
         return None
-    cuts, blocks = _cuts(found, machine, rows * columns * size)
+    cuts, blocks = _cuts(found, machine, rows * columns * size, is_small=is_small)
     return tuple(cuts) if blocks >= 2 and blocks * rows * columns * size < MOST_HELD else None
 
 
-def _cuts(found: Contraction, machine: Machine, result: int) -> tuple[list[tuple[Axis, int]], int]:
+def _cuts(
+    found: Contraction, machine: Machine, result: int, *, is_small: bool
+) -> tuple[list[tuple[Axis, int]], int]:  # fmt: skip
     """Axis after axis until a block is small enough and there are enough of them, and how many these are."""
     each = (found.points(found.column_axes) + _rows_per_term(found)) * found.op.bodies[0].dtype.itemsize
     # Long blocks, since each writes all of the result once more; its operands come from the next cache, panel by panel.
     budget = max(machine.l2 // 2, min(2 * machine.l2, IN_A_ROW * each))
+    if is_small:
+        budget = max(machine.l2 // 8, SHORT * each)
     cuts: list[tuple[Axis, int]] = []
     left, blocks = found.terms, 1
     for k, axis in enumerate(found.sums):
