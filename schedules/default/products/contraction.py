@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from schedules.conditions import tidied
-from schedules.default.copies import forms_of, guarded, stays_inside
+from schedules.default.copies import copy_of, forms_of, guarded, stays_inside
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
@@ -30,6 +30,7 @@ __all__ = ["FILLED", "Contraction", "Tile", "contraction_of", "tile_for"]
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
 FILLED = 9  # columns that fill more than half of a vector
+TURNING = 16  # multiplications in the time in which an element is turned
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,11 +199,21 @@ def _roles(
         return None
     # Lanes that fill their vectors are best, then contiguous ones; an axis of a window makes a poor lane.
     filled = sizes[lane] / (-(-sizes[lane] // 16) * 16)
-    score = 64 * filled + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
+    work = math.prod(sizes[a] for a in (*op.axes, *sums)) / _turned_elements(columns, lane, sums, sizes)
+    score = 64 / (1 / filled + TURNING / work) + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
     return score, Contraction(
         op, rows, columns, m, n, batch, tuple(sums), lane, sizes,
         finite_rows=bool(of_columns), finite_columns=bool(of_rows),
     )  # fmt: skip
+
+
+def _turned_elements(columns: Expr, lane: Axis, sums: Sequence[Axis], sizes: Mapping[Axis, int]) -> float:
+    """Elements that are turned for the columns' table; next to none where they lie as they lie there, or are computed
+    in any case."""
+    table = copy_of(columns, sizes, {}, (lane, 16), sums) if isinstance(columns, Read) else None
+    if table is None or table.contiguous is None or table.contiguous is table.lane:
+        return 1e-3
+    return table.size
 
 
 def _is_table_of_rows(

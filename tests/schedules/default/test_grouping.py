@@ -17,6 +17,8 @@ from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.sequence.steps import finest
 from tests.arrays import floats
 
+pytestmark = pytest.mark.usefixtures("cut_everywhere")
+
 HOST = parse_target("host")
 N = 96  # sums over columns are small, N x N numbers are not
 
