@@ -177,6 +177,9 @@ CASES: dict[str, Callable[[], Case]] = {
        for s in ((64, 64, 64), (37, 50, 41), (130, 33, 97)) for t in ("NN", "NT", "TN", "TT")},
     "matmul, few columns": lambda: matmul(200, 300, 3, "NN"),
     "matmul, one column": lambda: matmul(300, 300, 1, "NN"),
+    "matmul, few columns side by side": lambda: matmul(100, 150, 10, "NN"),
+    "matmul, small result": lambda: matmul(24, 1024, 100, "TN"),
+    "matmul, small result, rest": lambda: matmul(48, 900, 144, "NN"),
     "matmul, few rows": lambda: matmul(3, 300, 200, "NN"),
     "matmul, long sum": lambda: matmul(16, 6000, 16, "TN"),
     "matmul, large": lambda: matmul(250, 260, 270, "NN"),
@@ -399,6 +402,24 @@ def test_loops_over_many_sizes_that_are_not_known_are_cut_into_tasks() -> None:
         found = te.evaluate(gradients, feeds)
     for got, want in zip(found, te.interpret(gradients, feeds, sizes), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_sums_with_a_small_result_are_cut_where_their_columns_are_large() -> None:
+    def names(m: int, terms: int, n: int) -> set[str]:
+        a, b = te.placeholder((terms, m), name="a"), te.placeholder((terms, n), name="b")
+        with processor("x86-64-v4"):
+            return set(te.Schedule((a.T @ b).named("c")).auto().plan.program.stages)
+
+    assert "c_partial" in names(48, 2048, 192)
+    assert "c_partial" in names(64, 4096, 64)
+    assert "c_partial" not in names(64, 512, 48)  # whose columns are in the cache as they are
+    assert "c_partial" not in names(512, 1024, 512)
+
+
+def test_lanes_are_few_columns_that_lie_side_by_side_before_many_that_do_not() -> None:
+    x, w, wide = (te.placeholder(s, name=n) for s, n in (((500, 784), "x"), ((784, 10), "w"), ((784, 600), "wide")))
+    assert "c_columns[p0, d1, lane] = w[" in str(te.Schedule((x @ w).named("c")).auto())
+    assert "c_columns[p0, d1, lane] = wide[" in str(te.Schedule((x @ wide).named("c")).auto())
 
 
 def test_windows_that_some_sizes_have_none_of() -> None:
