@@ -8,7 +8,7 @@ nodes of different conditions meet; what is left at a read is handed over as the
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from functools import reduce
 from types import MappingProxyType
 
@@ -56,7 +56,7 @@ def sweep(
     roots = tuple(seeds)
     order = topological(roots)
     active = _active(order, wanted)
-    reach = guards_of(roots)
+    reach = _Reach(order, guards_of(roots))
     stored = _values(order, values)
     # Per node, its adjoint in each scope: the reduction axes around the use.
     adjoints: dict[Expr, Scopes] = {root: {(): seed} for root, seed in seeds.items()}
@@ -64,17 +64,57 @@ def sweep(
     for node in reversed(order):
         if node not in active:
             continue
-        for scope, adjoint in _summed(node, adjoints.get(node, {}), reach[node]).items():
+        for scope, adjoint in _summed(node, adjoints.get(node, {}), reach.anywhere[node]).items():
             if is_zero(adjoint):
                 continue
             if isinstance(node, Read):
-                sites.append(ReadSite(node, adjoint, fn.logical_and(condition, reach[node]), scope))
+                sites.append(ReadSite(node, adjoint, fn.logical_and(condition, reach.within(node, scope)), scope))
                 continue
             for child, part, inner in _contributions(node, adjoint, stored, scope, slopes):
-                masked = _masked(part, node, child, reach)
+                masked = _masked(part, node, child, reach.within(node, scope), reach.within(child, inner))
                 known = adjoints.setdefault(child, {}).get(inner)
                 adjoints[child][inner] = masked if known is None else _sum(known, masked)
     return sites[::-1]
+
+
+class _Reach:
+    """Where a node is used: anywhere, and in one scope. A node of several sums is used in each where that sum asks for
+    it: of the cases of its condition, those that hang on axes of other sums are theirs.
+    """
+
+    def __init__(self, order: Sequence[Expr], anywhere: Mapping[Expr, Expr]) -> None:
+        self.anywhere = anywhere
+        self._bound = {a for node in order if isinstance(node, Reduce) for a in node.axes}
+        self._known: dict[tuple[Expr, tuple[Axis, ...]], Expr] = {}
+
+    def within(self, node: Expr, scope: tuple[Axis, ...]) -> Expr:
+        condition = self.anywhere[node]
+        if not self._bound or condition is TRUE:
+            return condition
+        key = condition, scope
+        if key not in self._known:
+            self._known[key] = _without_cases(condition, self._bound - set(scope))
+        return self._known[key]
+
+
+def _without_cases(condition: Expr, axes: Set[Axis]) -> Expr:
+    """An `or` of cases without those that hang on some axes."""
+    if axes.isdisjoint(free_axes(condition)):
+        return condition
+    kept: dict[Expr, Expr | None] = {}
+    for node in topological((condition,)):
+        if axes.isdisjoint(free_axes(node)):
+            kept[node] = node
+            continue
+        kept[node] = None
+        if isinstance(node, Apply) and node.fn in (Fn.OR, Fn.AND):
+            parts = [p for c in node.children if (p := kept[c]) is not None]
+            if len(parts) == 2:
+                kept[node] = fn.apply(node.fn, *parts)
+            elif parts and node.fn is Fn.OR:
+                (kept[node],) = parts
+    remaining = kept[condition]
+    return TRUE if remaining is None else remaining
 
 
 def _summed(node: Expr, found: Scopes, condition: Expr) -> Scopes:
@@ -208,15 +248,17 @@ def _contributions(
     return [(a, p, bound) for a, p in zip(node.args, parts, strict=True) if p is not None and a.dtype.is_float]
 
 
-def _masked(part: Expr, parent: Expr, child: Expr, reach: Mapping[Expr, Expr]) -> Expr:
-    """`part` where the parent (of a select, the branch) is used; 0 elsewhere, unless the child is used only there."""
-    condition = reach[parent]
+def _masked(part: Expr, parent: Expr, child: Expr, condition: Expr, reach: Expr) -> Expr:
+    """`part` where the parent (of a select, the branch) is used; 0 elsewhere, unless the child is used only there.
+
+    The parent is used where `condition` holds, the child where `reach` does.
+    """
     if isinstance(parent, Apply) and parent.fn is Fn.SELECT:
         taken = parent.args[0] if child is parent.args[1] else fn.apply(Fn.NOT, parent.args[0])
         if parent.args[1] is not parent.args[2]:
             condition = fn.logical_and(condition, taken)
     elif isinstance(parent, Reduce):
         condition = fn.logical_and(condition, parent.where)
-    if condition is reach[child]:
+    if condition is reach:
         return part
     return fn.select_node(askable(condition), part, Const(0.0, part.dtype))

@@ -164,3 +164,20 @@ def test_parts_that_a_sum_within_the_step_asks_for_are_differentiated_twice(shor
     values = [np.random.default_rng(0).standard_normal(int(str(t.extents[0]))) * 0.5 for t in (x, w, head)]
     assert te.gradcheck(list(once), [x, w, head], values, atol=1e-6, rtol=1e-5).ok
     assert te.gradcheck(list(twice), [x, w, head], values, atol=1e-6, rtol=1e-5).ok
+
+
+def test_what_two_sums_within_a_step_read_alike_is_read_where_either_asks_for_it():
+    """A read that two sums have in common hangs on neither's axis: each sends back what its own terms ask for."""
+    steps = 9
+    x, z, head = (te.placeholder((steps,), "float64", name=name) for name in ("x", "z", "head"))
+    k, m = te.reduce_axis(steps, name="k"), te.reduce_axis(steps, name="m")
+
+    def step(y, t):
+        first = te.sum(y[k] * te.exp(x[t]), axis=k, where=k < t)
+        return z[t] + first + te.sum(te.sin(y[m]) * te.exp(x[t]), axis=m, where=m + 1 < t)
+
+    y = te.scan((steps,), step)
+    once = te.differentiate(y, [x, z], head=head)
+    values = list(np.random.default_rng(0).standard_normal((3, steps)) * 0.3)
+    assert te.gradcheck(y, [x, z], values[:2], atol=1e-6, rtol=1e-5).ok
+    assert te.gradcheck(list(once), [x, z, head], values, atol=1e-6, rtol=1e-5).ok
