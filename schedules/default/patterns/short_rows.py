@@ -45,7 +45,8 @@ def plan_short_row(
     for place in range(count):
         axes = tuple(Axis(a.name, a.extent) for a in outer)
         at: dict[Expr, Expr] = {**dict(zip(outer, axes, strict=True)), last: Const(place, INT32)}
-        part = replace(op, name=f"{op.name}_{place}", axes=axes, bodies=_apart(op, at), names=None, _outputs={})
+        name = rw.current = rw.name(f"{op.name}_{place}")
+        part = replace(op, name=name, axes=axes, bodies=_apart(op, at), names=None, _outputs={})
         plan(part, part)
         found.append(Read(rw.new.get(part.output(), part.output()), tuple(outer)))
     rw.current, rw.company = own, company
