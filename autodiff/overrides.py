@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tedsl.lang.errors import user_location
+from tedsl.lang.errors import place_of, user_location
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Shape, Tensor
 
@@ -67,18 +67,19 @@ def summands_of(tensor: Tensor, rule: Given, adjoint: Tensor, prefix: Shape) -> 
     if len(parts) != len(deps):
         raise ValueError(
             f"differentiate: the {what} returned {len(parts)} adjoints for {len(deps)} dependencies "
-            f"({', '.join(d.name for d in deps)}), at {user_location()}; return one for each, None where nothing flows"
+            f"({', '.join(d.name for d in deps)}), at {place_of(function)}; return one for each, None where nothing "
+            "flows"
         )
     given = [(d, p) for d, p in zip(deps, parts, strict=True) if p is not None and d.dtype.is_float]
-    return [(dep, summand(part, dep, prefix, what)) for dep, part in given]
+    return [(dep, summand(part, dep, prefix, what, function)) for dep, part in given]
 
 
-def summand(part: Any, source: Tensor, prefix: Shape, what: str) -> Tensor:
+def summand(part: Any, source: Tensor, prefix: Shape, what: str, function: object) -> Tensor:
     """What a caller's function returned, if it can be a summand of the adjoint of `source`."""
     if not isinstance(part, Tensor):
         raise TypeError(
             f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}, at "
-            f"{user_location()}"
+            f"{place_of(function)}"
         )
     shape = (*prefix, *source.extents)
     fits = part.ndim == len(shape) and all(same_extent(a, b) for a, b in zip(part.extents, shape, strict=True))
@@ -86,10 +87,11 @@ def summand(part: Any, source: Tensor, prefix: Shape, what: str) -> Tensor:
         expected = ", ".join(map(str, shape))
         raise ValueError(
             f"differentiate: the {what} must return shape ({expected}) for {source!r}, found {part!r}, at "
-            f"{user_location()}"
+            f"{place_of(function)}"
         )
     if part.dtype is not source.dtype:
         raise TypeError(
-            f"differentiate: the {what} must return {source.dtype} for {source!r}, found {part!r}, at {user_location()}"
+            f"differentiate: the {what} must return {source.dtype} for {source!r}, found {part!r}, at "
+            f"{place_of(function)}"
         )
     return part

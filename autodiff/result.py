@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion
 
 __all__ = ["Explanation", "Gradients", "ReadReport"]
+
+FEW = 4  # reads that differ in numbers only and are listed one by one
+_NUMBERS = re.compile(r"_\d+\b| [+-] \d+\b|\b\d+\b")  # of names, and in indices
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,17 @@ class Explanation(Rich):
     canceled: tuple[Tensor, ...] = ()
 
     @property
+    def groups(self) -> list[list[ReadReport]]:
+        """The reads, in order; those of a loop written out in Python, which differ in numbers only, are one group."""
+        rows = [r.row() for r in self.reads]
+        alike = [(*(_NUMBERS.sub("", cell) for cell in row[:-1]), row[-1]) for row in rows]
+        count = Counter(alike)
+        made: dict[tuple[str, ...], list[ReadReport]] = {}
+        for r, row, key in zip(self.reads, rows, alike, strict=True):
+            made.setdefault(key if count[key] > FEW else row, []).append(r)
+        return list(made.values())
+
+    @property
     def gathers(self) -> list[ReadReport]:
         """The reads whose adjoint is a sum for each element."""
         return [r for r in self.reads if r.kind == "gather"]
@@ -81,20 +97,26 @@ class Explanation(Rich):
         return [r for r in self.reads if r.kind in ("scatter", "partial")]
 
     def __str__(self) -> str:
-        rows = [("consumer", "read", "adjoint is a", "stage", "why"), *(r.row() for r in self.reads)]
-        widths = [max(len(r[c]) for r in rows) for c in range(5)]
+        rows: list[tuple[str, ...]] = [("consumer", "read", "adjoint is a", "stage", "why", "")]
+        rows += [(*reads[0].row(), such(reads)) for reads in self.groups]
+        widths = [max(len(r[c]) for r in rows) for c in range(6)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines += [
             f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output"
             for t in self.zeros
         ]
         lines += [f"d{t.name} is zero: the output is the same whatever {t.name} is" for t in self.canceled]
-        for r in self.scatters:
+        for r in (reads[0] for reads in self.groups):
             lines += [f"{r.consumer.name} reads {r.read}: {line}" for line in r.tried]
-        return "\n".join(lines)
+        return "\n".join(dict.fromkeys(lines))
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def such(reads: list[ReadReport]) -> str:
+    """What a line that tells of several reads says of their number."""
+    return f"{len(reads)} such reads" if len(reads) > 1 else ""
 
 
 class Gradients(tuple[Tensor, ...], Rich):

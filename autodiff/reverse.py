@@ -316,7 +316,7 @@ class _Reverse:
                     part = self.fdiff(output, source, head)
                     if part is not None:
                         what = f"fdiff of ({output.name}, {source.name})"
-                        self._add(source, output, summand(part, source, extents_of(self.prefix), what))
+                        self._add(source, output, summand(part, source, extents_of(self.prefix), what, self.fdiff))
                         self.reports.append(ReadReport(output, source, "", "fdiff", "given by fdiff=", part))
 
     def _overridden(self, tensor: Tensor, given: Given, adjoint: Tensor) -> None:

@@ -47,6 +47,7 @@ from schedules.directives import (
 from schedules.loops import Nest, base_of, definitions_of, nest_of, one_of
 from schedules.placing.regions import extent_there
 from schedules.plan import Plan, Step, dimensions, receiver_of
+from schedules.written.loop_names import known_as
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Axis
 from tedsl.lang.rich import Rich
@@ -221,7 +222,8 @@ class StageView(Rich):
     def vectorize(self, loop: Any, factor: int | None = None, tail: str | None = None) -> StageView:
         """for i in [0, 16): s   ->   s[i -> 0..15]; with a factor the loop is split first and keeps its name outside
 
-        `tail` is that of `split`. Without a factor it takes the whole loop, if its extent is known and not too large.
+        It is printed as `io`, since `i` is what it makes with the lanes `iv`; directives take either name. `tail` is
+        that of `split`. Without a factor it takes the whole loop, if its extent is known and not too large.
         """
         return self._inner(loop, factor, "v", Vectorize, tail)
 
@@ -509,7 +511,11 @@ class StageView(Rich):
             raise TypeError(
                 f"s[{self.name!r}].{verb} at {user_location()}: expected a loop, found {type(loop).__name__}"
             )
-        return str(found)
+        return self._known_as(str(found))
+
+    def _known_as(self, loop: str) -> str:
+        """The loop of that name, or that is printed by that name."""
+        return known_as(self.nest, loop) if base_of(self.definition) in definitions_of(self.operation) else loop
 
     def _place(self, consumer: Any, loop: Any, verb: str) -> tuple[str, str]:
         view = self.schedule[consumer]
@@ -518,7 +524,7 @@ class StageView(Rich):
                 f"s[{self.name!r}].{verb}, at {user_location()}: loop {str(loop)!r} belongs to {loop.stage}, "
                 f"not to {view.name}"
             )
-        return view.name, str(_named(loop))
+        return view.name, view._known_as(str(_named(loop)))
 
     def _tensor_name(self, source: Any, verb: str) -> str:
         if isinstance(source, StageView):

@@ -36,6 +36,22 @@ def _(y, inputs, head):
     return [head * (1 - y)]
 
 
+@te.op
+def histogram(at, x):
+    p = te.reduce_axis(x.shape[0], "p")
+    return te.scatter((3,), p, at[p], x[p])
+
+
+@te.op
+def misruled(x):
+    return te.tanh(x)
+
+
+@misruled.def_vjp
+def _(y, inputs, head):
+    return [head[0] * 2.0]
+
+
 a = te.placeholder((8, 8), name="a")
 product = a @ a
 n = te.var("n")
@@ -69,6 +85,20 @@ def test_check_tells_right_from_wrong(ops: str, capsys: pytest.CaptureFixture[st
 def test_check_without_shapes_says_what_it_drew(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{ops}:swish", "--examples", "5"]) == 1
     assert "no shape was given, so that arrays of any shape and rank were drawn" in capsys.readouterr().out
+
+
+def test_check_tells_the_line_of_the_user_for_what_it_finds(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = {text: 1 + number for number, text in enumerate(OPS.split("\n"))}
+    assert main(["check", f"{ops}:histogram", "n:int32<3", "n", "--examples", "5"]) == 0
+    capsys.readouterr()
+    assert main(["check", f"{ops}:histogram", "n:int32<9", "n", "--examples", "20"]) == 1
+    scattered = line["    return te.scatter((3,), p, at[p], x[p])"]
+    assert f"scatter 'histogram' at {ops}:{scattered}: index `at[p]`" in capsys.readouterr().out
+    assert main(["check", f"{ops}:misruled", "n", "--examples", "5"]) == 1
+    assert f"def_vjp at {ops}:{line['@misruled.def_vjp']} must return tensors or None" in capsys.readouterr().out
+    for shapes, told in ((["n"], "takes at and x; found 1 description"), (["n int8", "n!"], "found 'n!'")):
+        with pytest.raises(SystemExit, match=f"my_ops.py:histogram: .*{told}"):
+            main(["check", f"{ops}:histogram", *shapes])
 
 
 def test_show_prints_formulas_loops_and_code(ops: str, capsys: pytest.CaptureFixture[str]) -> None:

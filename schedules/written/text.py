@@ -24,6 +24,7 @@ from schedules.loops import Level, base_of, definitions_of
 from schedules.placing.ahead import is_asked_ahead, why_in_turn
 from schedules.plan import Plan
 from schedules.written.extents import ExtentsThere
+from schedules.written.loop_names import printed_lets, printed_names
 from schedules.written.order import changed_order
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -65,7 +66,7 @@ class _Printer:
             if isinstance(op, Scan):
                 for state, tensor in zip(op.states, op.outputs, strict=True):
                     names.alias(state, names.of(tensor))
-        self.style = Style(prefix="", empty_index="", names=names)
+        self.style = Style(prefix="", empty_index="", names=names, tidy=True)
         self.reordered = frozenset(changed_order(plan))
         self.inside: dict[tuple[str, str], list[str]] = {}
         for stage in plan.program.stages:
@@ -124,7 +125,7 @@ class _Printer:
             return ""
         d = step.directive
         return (
-            f"stored at {d.consumer}'s loop {d.loop}"
+            f"stored at {d.consumer}'s loop {self.called(d.consumer, d.loop)}"
             if isinstance(d, StoreAt)
             else "stored at the root" * isinstance(d, StoreRoot)
         )
@@ -132,11 +133,16 @@ class _Printer:
     def shared(self, stage: str, op: Operation) -> list[str]:
         """Whose loops the stage's own are."""
         said = [s.directive for x in definitions_of(op) for s in self.plan.loops.get((stage, x), ())]
-        return [
-            f"{'init ' if d.definition == 'init' else ''}in the loops of {d.consumer} through {d.loop}"
-            for d in said
-            if isinstance(d, ComputeWith)
-        ]
+        made = []
+        for d in (d for d in said if isinstance(d, ComputeWith)):
+            init = "init " * (d.definition == "init")
+            made.append(f"{init}in the loops of {d.consumer} through {self.called(d.consumer, d.loop)}")
+        return made
+
+    def called(self, stage: str, loop: str) -> str:
+        """A loop of a stage as it is printed there."""
+        nest = self.plan.nest(stage, self.plan.definition(stage, loop))
+        return printed_names(nest).get(loop, loop)
 
     def storage(self, d: Any) -> str:
         return "" if isinstance(d, Async) else _MEMORY[d.verb](d)
@@ -152,8 +158,11 @@ class _Printer:
         nest = self.plan.nest(stage, definition)
         made, depth, there = [], 0, self.extents.of(stage, definition)
         given = [step.directive for step in self.plan.loops.get((stage, definition), ())]
+        names = printed_names(nest)
         prefetches = [
-            (d.loop, f"prefetch {d.source} for {d.loop} + {d.distance}") for d in given if isinstance(d, Prefetch)
+            (d.loop, f"prefetch {d.source} for {names.get(d.loop, d.loop)} + {d.distance}")
+            for d in given
+            if isinstance(d, Prefetch)
         ]
         cuts = {d.loop: _CUTS[type(d)] for d in given if isinstance(d, (NeverPartition, AlwaysPartition))}
         if any(isinstance(d, GpuSingleThread) for d in given):
@@ -161,14 +170,15 @@ class _Printer:
             depth += 1
         for level in nest.levels:
             extent = self.extent(level, there.get(level.name))
-            made.append(f"{INDENT * depth}for {level.name} < {extent}{_kind(level)}{cuts.get(level.name, '')}:")
+            name = names.get(level.name, level.name)
+            made.append(f"{INDENT * depth}for {name} < {extent}{_kind(level)}{cuts.get(level.name, '')}:")
             depth += 1
             made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
                 if self.plan.definition(stage, level.name) == base_of(definition):
                     lines = self.stage(inner, self.plan.operation(inner))
                     made += [INDENT * depth + line for line in lines]
-        made += [INDENT * depth + let for let in reversed(nest.lets)]
+        made += [INDENT * depth + let for let in reversed(printed_lets(nest))]
         style = replace(self.style, names=self.style.names.inner())
         if any(isinstance(d, Atomic) for d in given):
             made.append(f"{INDENT * depth}atomically:")

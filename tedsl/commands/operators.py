@@ -2,7 +2,7 @@
 
 `FILE:NAME` is a Python file and a name in it. `SHAPE` is that of an array of an operator: "64x64" or "64:int32" where
 numbers are wanted, "n m" for `check`, where sizes are drawn. What is no array is given by name, "s=2.0", and so are
-symbols of a tensor, "n=1000".
+symbols of a tensor, "n=1000". For `check`, "n:int32<k" are integers below k.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The options."""
     check = commands.add_parser("check", help="try to prove an operator or its gradient wrong")
     check.add_argument("what", metavar="FILE:OP", help=HELP)
-    check.add_argument("shapes", metavar="SHAPE", nargs="*", help="of each array, as of te.testing.check_op: 'n m'")
+    check.add_argument(
+        "shapes", metavar="SHAPE", nargs="*", help="of each array: 'n m', 'n:int32<m' for integers below m"
+    )
     check.add_argument("--examples", type=int, default=100, help="how many cases are drawn (100)")
     check.add_argument("--seed", type=int, default=0, help="another number, other cases")
     check.set_defaults(run=_check)
@@ -47,12 +49,28 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _check(options: argparse.Namespace) -> int:
     from tedsl.testing import check_op
 
-    shapes = [s if not s.replace("x", "").isdecimal() else s.replace("x", " ") for s in options.shapes]
-    report = check_op(
-        _found(options.what), *shapes, examples=options.examples, seed=options.seed, raise_exception=False
-    )
+    try:
+        arrays = [_described(text) for text in options.shapes]
+        report = check_op(
+            _found(options.what), *arrays, examples=options.examples, seed=options.seed, raise_exception=False
+        )
+    except (TypeError, ValueError) as error:
+        told = str(error).partition(": ")[2] if str(error).startswith("check_op at ") else error
+        raise SystemExit(f"tedsl: {options.what}: {told}") from None
     print(report if report.ok else report.failure)
     return 0 if report.ok else 1
+
+
+def _described(text: str) -> Any:
+    """An array for `check`: "n m", "64x64", "n:int32<m"."""
+    from tedsl.testing import array
+
+    shape, _, dtype = text.partition(":")
+    dtype, _, below = dtype.partition("<")
+    if shape.replace("x", "").isdecimal():
+        shape = shape.replace("x", " ")
+    bound = int(below) if below.isdecimal() else below or None
+    return array(shape, dtype.strip() or None, below=bound)
 
 
 def _show(options: argparse.Namespace) -> int:

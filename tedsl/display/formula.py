@@ -19,6 +19,7 @@ from tedsl.lang.native import Native
 from tedsl.lang.phases import part_shown, unpacked
 from tedsl.lang.scalar_text import Names, shared_parts
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
+from tedsl.lang.tidy import shorter
 from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = ["TooLong", "formula_of", "scalar_formula"]
@@ -216,6 +217,7 @@ class _Writer:
         part = self.parts.get(node)
         if part is not None:
             return part, ATOM
+        node = shorter(node)
         if isinstance(node, Const):
             return _number(node)
         if isinstance(node, Apply) and node.fn is Fn.TERM:  # how it is added does not show

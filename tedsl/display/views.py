@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from autodiff import Explanation, Gradients, PairReport, ReadReport, Report
+from autodiff.result import such
 from schedules.schedule import Schedule
 from schedules.stage_view import StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
@@ -236,26 +237,28 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
     rows: list[list[str]] = []
     below: dict[int, str] = {}
     seen: set[Operation] = set()
-    for r in explanation.reads:
-        is_new = r.stage is None or r.stage.op not in seen
-        if is_new:
-            below[len(rows)] = _found(r.stage)
-        rows.append(_read(r, works if is_new else {}, len(head)))
-        seen.update([r.stage.op] if r.stage is not None else [])
+    for reads in explanation.groups:
+        new = [r for r in reads if r.stage is None or r.stage.op not in seen]
+        if new:
+            below[len(rows)] = _found(new[0].stage)
+        rows.append(_read(reads, new, works, len(head)))
+        seen.update(r.stage.op for r in new if r.stage is not None)
     yield table(head, rows, (4, 5), below)
-    for t in explanation.zeros:
+    for t in {t.name: t for t in explanation.zeros}.values():
         name = f"<b>{escape(t.name)}</b>"
         yield f"<p>{badge('zero')} no path of differentiable operations leads from {name} to the output</p>"
-    for t in explanation.canceled:
+    for t in {t.name: t for t in explanation.canceled}.values():
         yield f"<p>{badge('zero')} the output is the same whatever <b>{escape(t.name)}</b> is</p>"
 
 
-def _read(r: ReadReport, works: dict[Operation, Work], columns: int) -> list[str]:
-    """The cells of one read; several reads of a scan share one adjoint, whose work stands at the first."""
-    row = [code(r.read), escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
-    if works:
-        parts = _parts(r.stage) if r.stage is not None else []
-        row += _cells(sum((works[op] for op in parts if op in works), NOTHING))[:2] if parts else []
+def _read(reads: list[ReadReport], new: list[ReadReport], works: dict[Operation, Work], columns: int) -> list[str]:
+    """The cells of reads that are alike; several reads of a scan share one adjoint, whose work stands at the first."""
+    r = reads[0]
+    alike = f' <span class="te-mute">({such(reads)})</span>' if such(reads) else ""
+    row = [code(r.read) + alike, escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
+    stages = {op: None for n in new if n.stage is not None for op in _parts(n.stage)} if works else {}
+    if stages:
+        row += _cells(sum((works[op] for op in stages if op in works), NOTHING))[:2]
     return row + [""] * (columns - len(row))
 
 

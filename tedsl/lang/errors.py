@@ -6,6 +6,7 @@ A message says what is wrong, where, what was expected, what was found and how t
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 import warnings
@@ -21,6 +22,7 @@ __all__ = [
     "ZeroDivisorError",
     "brief",
     "is_own_file",
+    "place_of",
     "user_location",
     "warn_user",
 ]
@@ -60,6 +62,14 @@ def user_location() -> str:
     """`file:line` of the nearest caller outside the library; `In[3]:line` in the third cell that a notebook ran."""
     frame, _ = _user_frame()
     return f"{_title(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+def place_of(function: object) -> str:
+    """`file:line` where a function of the caller begins; of one that has no text of its own, the nearest caller."""
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    if code is None or is_own_file(code.co_filename):
+        return user_location()
+    return f"{_title(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _title(file: str) -> str:

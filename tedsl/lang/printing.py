@@ -84,7 +84,7 @@ def kind_of(op: Operation) -> str:
 
 
 def _listing() -> Style:
-    return Style(prefix="", empty_index="", names=Names())
+    return Style(prefix="", empty_index="", names=Names(), tidy=True)
 
 
 def _definition(op: Operation, style: Style) -> str:

@@ -14,6 +14,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
 from tedsl.lang.tensor import Scan, Tensor
+from tedsl.lang.tidy import tidied
 from tedsl.lang.weak import is_number, number_of
 
 __all__ = ["Names", "Style", "brief", "expression_text", "lines_of", "shared_parts"]
@@ -77,11 +78,12 @@ class Names:
 
 @dataclass(frozen=True)
 class Style:
-    """How functions are written (`te.exp(x)` or `exp(x)`) and 0-rank tensors read (`s[()]` or `s`)."""
+    """Functions are written (`te.exp(x)` or `exp(x)`) and 0-rank tensors read (`s[()]`, `s`); `tidy`: to be read."""
 
     prefix: str = "te."
     empty_index: str = "[()]"
     names: Names = field(default_factory=Names)
+    tidy: bool = False
 
 
 def expression_text(expr: Expr, style: Style | None = None) -> str:
@@ -92,12 +94,13 @@ def expression_text(expr: Expr, style: Style | None = None) -> str:
 
 def brief(expr: Expr) -> str:
     """The text of an expression within a line of a table or a message: of a long one, its beginning and its end."""
-    text = expression_text(expr).rpartition("\n")[2]  # parts that it shares are told by names alone
+    text = expression_text(expr, Style(tidy=True)).rpartition("\n")[2]  # parts that it shares are told by names alone
     return text if len(text) <= BRIEF else f"{text[: BRIEF - 20]} … {text[-17:]}"
 
 
 def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:
     """A line `t0 = ...` per named part, then a line per root."""
+    roots = tidied(roots) if style.tidy else roots
     shared = shared_parts(roots)
     names: dict[Expr, str] = {}
     lines = []

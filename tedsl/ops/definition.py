@@ -15,7 +15,8 @@ from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.errors import is_own_file, user_location
+from tedsl.lang.errors import is_own_file, place_of, user_location
+from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
 from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
@@ -158,12 +159,15 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
         raise _with_notes(TypeError(f"{signature.name} at {user_location()}: {misfit}"), error) from error
     found: list[Tensor] = []
 
+    def at() -> str:
+        return f"op {signature}, at {place_of(signature.function)}:"
+
     def listed(value: Any, name: str) -> Any:
         if isinstance(value, Static):
             return value
         if not isinstance(value, Tensor):
             raise TypeError(
-                f"it must return tensors, found {type(value).__name__} ({value!r:.40}); an expression becomes a "
+                f"{at()} it must return tensors, found {type(value).__name__} ({value!r:.40}); an expression becomes a "
                 "tensor by te.compute"
             )
         found.append(value)
@@ -171,7 +175,7 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
 
     result = map_leaves(returned, "result", listed)
     if not found:
-        raise TypeError(f"it returned no tensor ({returned!r:.40})")
+        raise TypeError(f"{at()} it returned no tensor ({returned!r:.40})")
     if author.vjp is None and author.jvp is None:
         return returned
     outputs = distinct(inputs, found)
@@ -263,9 +267,16 @@ def _ruled(
     adjoints = [returned] if isinstance(returned, Tensor) or returned is None else list(returned)
     if len(adjoints) != len(inputs):
         raise ValueError(
-            f"op {signature}: def_vjp returned {len(adjoints)} adjoints for {len(inputs)} inputs "
+            f"op {signature}: def_vjp at {place_of(rule)} returned {len(adjoints)} adjoints for {len(inputs)} inputs "
             f"({', '.join(t.name for t in inputs)}); return one for each, None where there is none"
         )
+    for of, adjoint in zip(inputs, adjoints, strict=True):
+        if adjoint is not None and not isinstance(adjoint, Tensor):
+            hint = "; an expression becomes a tensor by te.compute" if isinstance(adjoint, Expr) else ""
+            raise TypeError(
+                f"op {signature}: def_vjp at {place_of(rule)} must return tensors or None, found "
+                f"{type(adjoint).__name__} for {of.name!r}{hint}"
+            )
     return adjoints
 
 

@@ -44,6 +44,9 @@ class ArraySpec:
             raise ValueError(
                 f"te.testing.array: `...` stands first in a shape, found {' '.join(map(str, self.shape))!r}"
             )
+        for extent in self.shape:
+            if isinstance(extent, str) and extent != "..." and not extent.isidentifier():
+                raise ValueError(f"te.testing.array: an extent is a name or a number, found {extent!r}")
         if self.below is not None and (self.dtype is None or not as_dtype(self.dtype).is_integer):
             raise TypeError(f"te.testing.array: below= is for integers, found dtype {self.dtype}")
         if not self.low < self.high:

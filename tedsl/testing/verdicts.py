@@ -96,7 +96,7 @@ def gradient(v: Verdict) -> Wrong | None:
     t = v.wide
     if not t.is_differentiable:
         return None
-    adjoints = t.run(t.gradients)
+    adjoints = t.run([*t.outputs, *t.gradients])[len(t.outputs) :]  # what is wrong with the outputs is told first
     for source, adjoint in zip(t.float_inputs, adjoints, strict=True):
         if adjoint.shape != t.feeds[source].shape:
             return Wrong(f"the adjoint of {source.name} has shape {adjoint.shape}, expected {t.feeds[source].shape}")

@@ -521,3 +521,19 @@ def test_inputs_in_a_nest_give_adjoints_in_that_nest() -> None:
     nested = [grads["w"], grads["layers"][0], grads["layers"][1][0]]
     assert [str(a) for a in nested] == [str(a) for a in flat]
     assert str(grads["w"]._explanation) == str(flat.explanation)
+
+
+def test_reads_of_loops_written_out_in_python_are_told_once() -> None:
+    x, w = te.placeholder((4, 6), name="x"), te.placeholder((6, 6), name="w")
+    h = x
+    for _ in range(12):
+        h = te.tanh(h @ w)
+    lines = str(differentiate(h.sum(), w).explain()).splitlines()
+    assert len(lines) < 8
+    assert sum("12 such reads" in line for line in lines) == 2
+    image, taps = te.placeholder((32, 32), name="image"), te.placeholder((5,), name="taps")
+    y = te.compute((32, 28), lambda i, j: sum(image[i, j + q] * taps[q] for q in range(5)))
+    told = differentiate(y, [image, taps], head=te.ones((32, 28))).explain()
+    assert [len(group) for group in told.groups] == [5, 5]
+    few = te.compute((32, 28), lambda i, j: sum(image[i, j + q] for q in range(4)))
+    assert [len(g) for g in differentiate(few, image, head=te.ones((32, 28))).explain().groups] == [1] * 4

@@ -247,3 +247,18 @@ def test_what_an_error_shows_is_cut_where_one_sees_it() -> None:
     steps = te.placeholder((7,), name="steps")
     with pytest.raises(TypeError, match=r"found `[^`]{50,56} \.\.\.`"):
         te.scan([(4, 7)], lambda u, t: sum(steps[k] * (t + k) for k in range(7)))
+
+
+def test_listings_are_tidy_and_the_text_that_rebuilds_is_as_written() -> None:
+    x = te.placeholder((64, 96), name="x")
+    y = te.compute((64, 80), lambda i, j: sum(x[i, j + k + 2 - 1] for k in range(3)), name="y")
+    assert str(y) == "y[i, j] = x[i, j + 1] + x[i, j + 2] + x[i, j + 3]   for i < 64, j < 80"
+    assert str(y.op.bodies[0]).startswith("0.0 + x[i, j + 2 - 1] + ")
+    assert "0+" not in y._repr_latex_()
+    assert "j+3" in y._repr_latex_()
+    z = te.compute((64, 96), lambda i, j: x.at(i, j + 1 - 4, mode="zero") + 0.0 - 0.0, name="z")
+    assert str(z) == "z[i, j] = x.at(i, j - 3, mode='zero')   for i < 64, j < 96"
+    u = te.compute((9,), lambda i: x[i + 3 - 3, 5 - 5 + i + 4 - 6 + 2], name="u")
+    assert str(u) == "u[i] = x[i, i]   for i < 9"
+    whole = te.compute((9,), lambda i: 0 - x[i, i] + (i - 0), name="whole")
+    assert str(whole) == "whole[i] = 0.0 - x[i, i] + cast(i, 'float32')   for i < 9"

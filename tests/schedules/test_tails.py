@@ -55,11 +55,11 @@ def test_the_loops_tell_what_the_tail_does() -> None:
     for tail in ("guard", "shift", "predicate"):
         s, _, C = single()
         s[C].vectorize("j", 8, tail=tail)
-        texts[tail] = next(line.strip() for line in str(s).splitlines() if " = " in line and "j*8" in line)
+        texts[tail] = next(line.strip() for line in str(s).splitlines() if " = " in line and "jo*8" in line)
     assert texts == {
-        "guard": "j = j*8 + jv   if j < 45",
-        "shift": "j = minimum(j*8, 37) + jv",
-        "predicate": "j = j*8 + jv   if j < 45 (masked)",
+        "guard": "j = jo*8 + jv   if j < 45",
+        "shift": "j = minimum(jo*8, 37) + jv",
+        "predicate": "j = jo*8 + jv   if j < 45 (masked)",
     }
 
 

@@ -147,10 +147,10 @@ def test_unroll() -> None:
     s, C = single()
     s[C].unroll("i", 4)
     assert text(s) == golden("""
-        for i < 10:
+        for io < 10:
           for iu < 4, unrolled:
             for j < 64:
-              i = i*4 + iu
+              i = io*4 + iu
               C[i, j] = A[i, j] + 1.0
         """)
 
@@ -160,9 +160,9 @@ def test_vectorize() -> None:
     s[C].vectorize("j", 16)
     assert text(s) == golden("""
         for i < 40:
-          for j < 4:
+          for jo < 4:
             for jv < 16, vectorized:
-              j = j*16 + jv
+              j = jo*16 + jv
               C[i, j] = A[i, j] + 1.0
         """)
 
@@ -387,13 +387,42 @@ def test_async_() -> None:
     )
 
 
+def test_a_loop_that_keeps_its_name_has_another_one_in_print() -> None:
+    s, C = single()
+    s[C].vectorize("j", 8).unroll("jo", 4)
+    assert s[C].loops == ("i", "j", "ju", "jv")
+    expected = """
+        for i < 40:
+          for joo < 2:
+            for ju < 4, unrolled:
+              for jv < 8, vectorized:
+                jo = joo*4 + ju
+                j = jo*8 + jv
+                C[i, j] = A[i, j] + 1.0
+        """
+    assert text(s) == golden(expected)
+    s, C = single()
+    s[C].vectorize("j", 8).split("jo", 2)
+    fused = s[C].fuse("i", "jo", name="i")
+    s[C].parallel(fused)
+    assert text(s) == golden("""
+        for io < 160, parallel:
+          for ji < 2:
+            for jv < 8, vectorized:
+              i = io // 4, jo = io % 4
+              jo1 = jo*2 + ji
+              j = jo1*8 + jv
+              C[i, j] = A[i, j] + 1.0
+        """)
+
+
 def test_init() -> None:
     s, _, C = row_sum()
     s[C].init.vectorize("i", 8)
     assert text(s) == golden("""
-        for i < 1:
+        for io < 1:
           for iv < 8, vectorized:
-            i = i*8 + iv
+            i = io*8 + iv
             C[i] = 0.0
         for i < 8:
           for k < 40:
@@ -414,9 +443,9 @@ def test_scatter_atomic_and_scan() -> None:
           for c < 4:
             W[d0, c] = 0.0
         for r < 9:
-          for c < 1:
+          for co < 1:
             for cv < 4, vectorized:
-              c = c*4 + cv
+              c = co*4 + cv
               W[idx[r], c] += g[r, c]
         """)
     s = te.Schedule(W)
@@ -560,9 +589,9 @@ def test_cut_at() -> None:
     s[C].cut_at("i", n).vectorize("i", 8)
     assert text(s) == golden("""
         C: in pieces, i cut at n
-        for i < (n + m + 7) // 8:
+        for io < (n + m + 7) // 8:
           for iv < 8, vectorized:
-            i = i*8 + iv   if i < n + m
+            i = io*8 + iv   if i < n + m
             C[i] = select(i < n, A[i], B[i - n])
         """)
 
@@ -577,9 +606,9 @@ def test_specialize() -> None:
     s[C].parallel("i")
     assert text(s) == golden("""
         if n % 8 == 0:
-          for i < (n + 7) // 8:
+          for io < (n + 7) // 8:
             for iv < 8, vectorized:
-              i = i*8 + iv   if i < n
+              i = io*8 + iv   if i < n
               C[i] = A[i] + 1.0
         elif n < 100:
           for i < n:
@@ -638,7 +667,7 @@ def test_loops_inside_a_loop_have_the_extents_that_they_have_there(
         s[T].store_at(C, store)
     lines = [line.strip() for line in str(s).splitlines()]
     begin = lines.index(f"T: {said}")
-    assert lines[begin + 1 : begin + 3] == [f"for y < {rows}:", f"for x < {vectors}:"]
+    assert lines[begin + 1 : begin + 3] == [f"for y < {rows}:", f"for xo < {vectors}:"]
 
 
 def test_extents_that_nobody_can_tell_are_those_of_the_whole() -> None:
