@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ NESTED = 95  # letters of a line below an entry of the reference
 MANY = 9  # columns from which a table is set in small letters
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
+os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots legible on light and on dark
 
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402

@@ -23,7 +23,10 @@ from docs.building.pages import as_notebook, examples
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {"checking", "operators", "ops"}
-NEEDS = {"dask": "dask.array", "gpu": "torch", "display": "matplotlib", "frameworks": "torch"}
+NEEDS = {
+    "dask": "dask.array", "gpu": "torch", "display": "matplotlib", "frameworks": "torch",
+    "linear_algebra": "matplotlib",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
