@@ -7,7 +7,7 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape
 from tedsl.lang.constants import constants_of_lists
-from tedsl.lang.dtypes import INT32, as_dtype
+from tedsl.lang.dtypes import BOOL, INT8, INT32, as_dtype
 from tedsl.lang.elements import as_tensor, is_one, scalar_operand, shape_text, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -28,6 +28,8 @@ def elementwise(f: Fn, *operands: Any) -> Any:
         return _cast(*operands)
     what = f"te.{f.value}"
     tensors = [o for o in operands if isinstance(o, Tensor)]
+    if f is Fn.POW and type(operands[1]) is int and operands[1] == 2 and tensors and tensors[0].dtype is BOOL:
+        operands = operands[0], Const(2, INT8)  # NumPy makes it a square, which of bools is int8
     if not any(t.extents for t in tensors) and any(isinstance(o, Expr) for o in operands):
         return fn.apply(f, *operands)
     operands = tuple(constants_of_lists(operands, what, f is Fn.SELECT))

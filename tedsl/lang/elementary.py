@@ -12,6 +12,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.annotations import of_one, of_pair
+from tedsl.lang.dtypes import BOOL, INT8
 from tedsl.lang.elements import as_tensor
 from tedsl.lang.errors import user_location
 from tedsl.lang.operators import Operators
@@ -35,6 +36,7 @@ def _operands(*values: Any, what: str) -> tuple[Any, ...]:
 def square(x: Any) -> Any:
     """x times x."""
     (x,) = _operands(x, what="square")
+    x = fn.cast(x, INT8) if getattr(x, "dtype", None) is BOOL else x  # as in NumPy
     return x * x
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import product
+from operator import mul
 from typing import Any
 
 from tedsl.lang.borders import border_of
@@ -24,15 +28,17 @@ def grid_sample(
 ) -> te.Tensor:
     """y[n, c, i, j] = x[n, c] between elements, at the place grid[n, i, j] = (column, row) on a scale from -1 to 1.
 
-    x (n, c, h, w), grid (n, i, j, 2). -1 and 1 are the outer edges of the outer elements, with align_corners their
-    centers. mode "bilinear" or "nearest"; beyond the border "zeros", or the "border" ("clamp").
+    x (n, c, h, w), grid (n, i, j, 2); of volumes x (n, c, d, h, w), grid (n, i, j, k, 3), depths last. -1 and 1 are
+    the outer edges of the outer elements, with align_corners their centers. mode "bilinear" or "nearest"; beyond the
+    border "zeros", or the "border" ("clamp").
     As torch.nn.functional.grid_sample.
     """
     what = "grid_sample"
-    check_rank(x, 4, what, "x", "(n, c, h, w)")
+    check_rank(x, (4, 5), what, "x", "(n, c, h, w) or (n, c, d, h, w)")
     check_float(x, what, "x")
-    check_rank(grid, 4, what, "grid", "(n, i, j, 2)")
-    check_extent(grid, 3, 2, what, "grid", "column and row")
+    dims = x.ndim - 2
+    check_rank(grid, x.ndim, what, "grid", "(n, i, j, 2)" if dims == 2 else "(n, i, j, k, 3)")
+    check_extent(grid, x.ndim - 1, dims, what, "grid", "column and row" if dims == 2 else "column, row and depth")
     check_extent(grid, 0, x.extents[0], what, "grid", "the batch of x")
     one_of(mode, ("bilinear", "nearest"), what, "mode")
     word = "clamp" if padding_mode == "border" else padding_mode  # PyTorch's word, which means another thing elsewhere
@@ -42,27 +48,35 @@ def grid_sample(
         at = (value + 1.0) * 0.5 * (size - 1) if align_corners else ((value + 1.0) * size - 1.0) * 0.5
         return te.clip(at, 0.0, size - 1) if edge == "clamp" else at
 
-    def places(n: Any, i: Any, j: Any) -> tuple[Any, Any]:
-        return place(grid[n, i, j, 1], x.shape[2]), place(grid[n, i, j, 0], x.shape[3])
+    def of_axes(made: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of n and of the axes of the result, which have names."""
+        return (lambda n, i, j: made(n, i, j)) if dims == 2 else (lambda n, i, j, k: made(n, i, j, k))
 
-    rows, columns = te.compute((x.shape[0], *grid.shape[1:3]), places, name=("rows", "columns"))
+    def places(*z: Any) -> tuple[Any, ...]:
+        return tuple(place(grid[(*z, dims - 1 - d)], x.shape[2 + d]) for d in range(dims))
 
-    def element(n: Any, c: Any, i: Any, j: Any) -> Any:
-        row, column = rows[n, i, j], columns[n, i, j]
+    names = ("depths", "rows", "columns")[3 - dims :]
+    stored = te.compute((x.shape[0], *grid.shape[1:-1]), of_axes(places), name=names)
+
+    def element(n: Any, c: Any, *z: Any) -> Any:
+        at = [where[(n, *z)] for where in stored]
         if mode == "nearest":
-            return x.at(n, c, te.cast(te.round(row), "int32"), te.cast(te.round(column), "int32"), mode=edge)
-        return bilinear(x, (n, c), row, column, edge)
+            return x.at(n, c, *(te.cast(te.round(a), "int32") for a in at), mode=edge)
+        return between(x, (n, c), at, edge)
 
-    return te.compute((*x.shape[:2], *grid.shape[1:3]), element, name=what)  # type: ignore[no-any-return]
+    of_elements = (
+        (lambda n, c, i, j: element(n, c, i, j)) if dims == 2 else (lambda n, c, i, j, k: element(n, c, i, j, k))
+    )
+    return te.compute((*x.shape[:2], *grid.shape[1:-1]), of_elements, name=what)  # type: ignore[no-any-return]
 
 
-def bilinear(x: te.Tensor, lead: tuple[Any, ...], row: Any, column: Any, edge: str) -> Any:
-    """x[lead] at a place between four elements."""
-    (i, p), (j, q) = _floor(row), _floor(column)
-    taps = ((0, 0, (1.0 - p) * (1.0 - q)), (0, 1, (1.0 - p) * q), (1, 0, p * (1.0 - q)), (1, 1, p * q))
+def between(x: te.Tensor, lead: tuple[Any, ...], place: Sequence[Any], edge: str) -> Any:
+    """x[lead] at a place between elements, of four in a picture, of eight in a volume."""
+    found = [_floor(at) for at in place]
     total: Any = None
-    for down, right, weight in taps:
-        term = x.at(*lead, i + down, j + right, mode=edge) * weight
+    for corner in product((0, 1), repeat=len(found)):
+        weight = reduce(mul, [p if up else 1.0 - p for up, (_, p) in zip(corner, found, strict=True)])
+        term = x.at(*lead, *(i + up for up, (i, _) in zip(corner, found, strict=True)), mode=edge) * weight
         total = term if total is None else total + term
     return total
 
@@ -86,7 +100,7 @@ def warp(x: te.Tensor, flow: te.Tensor) -> te.Tensor:
     rows, columns = te.compute((x.shape[0], *x.shape[2:]), places, name=("rows", "columns"))
 
     def element(n: Any, c: Any, i: Any, j: Any) -> Any:
-        return bilinear(x, (n, c), rows[n, i, j], columns[n, i, j], "clamp")
+        return between(x, (n, c), (rows[n, i, j], columns[n, i, j]), "clamp")
 
     return te.compute(x.shape, element, name="warp")  # type: ignore[no-any-return]
 

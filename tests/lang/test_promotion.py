@@ -217,3 +217,16 @@ def test_dtypes_compare_with_strings_and_numpy_types() -> None:
     assert as_dtype("float32") != "float64"
     assert as_dtype("float32") != 3
     assert {as_dtype("int8"): 1}["int8"] == 1
+
+
+def test_the_square_of_bools_is_int8_as_in_numpy() -> None:
+    b = te.placeholder((2,), "bool", name="b")
+    truth = np.array([True, False])
+    for made, expected in (
+        (b**2, truth**2),
+        (np.square(b), np.square(truth)),
+        (b**3, truth**3),
+        (b[:1] ** 2, truth**2),
+    ):
+        assert made.dtype == expected.dtype.name
+    assert te.evaluate(b**2, {b: truth}).tolist() == [1, 0]
