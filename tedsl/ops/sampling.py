@@ -53,13 +53,15 @@ def grid_sample(
         return (lambda n, i, j: made(n, i, j)) if dims == 2 else (lambda n, i, j, k: made(n, i, j, k))
 
     def places(*z: Any) -> tuple[Any, ...]:
-        return tuple(place(grid[(*z, dims - 1 - d)], x.shape[2 + d]) for d in range(dims))
+        coordinates = [(*z, dims - 1 - d) for d in range(dims)]
+        return tuple(place(grid[at], x.shape[2 + d]) for d, at in enumerate(coordinates))
 
     names = ("depths", "rows", "columns")[3 - dims :]
     stored = te.compute((x.shape[0], *grid.shape[1:-1]), of_axes(places), name=names)
 
     def element(n: Any, c: Any, *z: Any) -> Any:
-        at = [where[(n, *z)] for where in stored]
+        here = (n, *z)
+        at = [where[here] for where in stored]
         if mode == "nearest":
             return x.at(n, c, *(te.cast(te.round(a), "int32") for a in at), mode=edge)
         return between(x, (n, c), at, edge)
