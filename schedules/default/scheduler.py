@@ -6,7 +6,7 @@ its own. So a schedule that says nothing becomes the default schedule, and any p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from schedules.conditions import tidy
@@ -20,7 +20,7 @@ from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
 from schedules.default.canonical.views import is_view, through_views
 from schedules.default.common_sums import with_common_sums
-from schedules.default.costs import cheap_components, costs_of, shared_of
+from schedules.default.costs import Costs, cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
@@ -385,6 +385,16 @@ def _stored(rw: Rewriting, plan: Plan, outputs: Iterable[Tensor]) -> set[Operati
     return {t.op for t in outputs} | between | {op for op in rw.stages if op.name in names}
 
 
+def _trees_of_rows(rw: Rewriting, costs: Costs, sliced: Set[Operation]) -> set[Operation]:
+    """The trees that would be inlined into vectors of many rows, where each of their parts had to be gathered."""
+    ends: dict[Operation, set[Operation]] = {}
+    for op in reversed(rw.stages):  # users before inputs
+        readers = [reader for reader, _ in costs.readers.get(op, [])]
+        ends[op] = set().union(*(ends[r] if r in costs.inlined else {r} for r in readers))
+    trees = [op for op in rw.stages if rw.kinds.get(op.name) == "tree" and op in costs.inlined]
+    return {op for op in trees if getattr(op, "axes", ()) and ends[op].isdisjoint(sliced)}
+
+
 def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> list[Directive]:
     """Directives for the stages that nobody has spoken of."""
     between = {t.op for op in rw.stages if isinstance(op, Extern) for t in op.args}
@@ -401,8 +411,10 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
         costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
         slices = slices_of(rw, finals, kept, costs, machine)
-        if slices:
-            kept |= {op for made in slices for op in (made.root, *made.members)}
+        sliced = {op for made in slices for op in (made.root, *made.members)}
+        stored = sliced | _trees_of_rows(rw, costs, sliced)
+        if stored:
+            kept |= stored
             costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
         plan_slices(rw, slices, costs, machine, plan)
         alone = windows_alone(rw, finals, costs, machine)
