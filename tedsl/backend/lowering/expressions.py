@@ -267,7 +267,10 @@ class Scalars:
             # Of minima and maxima, as they are written, Halide finds no loop of what lies inside.
             straight = mirror.place
             ends = [indices.plain(e, self._symbols) for e in (mirror.place, mirror.before, mirror.behind)]
-            given = _promised(hl.select(ends[0] < 0, *ends[1:]), self.extent(extent) + self._unknown_zero())
+            # Each end within the array in all lanes, else Halide loads a vector of both that begins before it.
+            size = self.extent(extent)
+            inside = [_clamped(end, size) for end in ends[1:]]
+            given = _promised(hl.select(ends[0] < 0, *inside), size + self._unknown_zero())
         else:
             return given
         place, length = indices.plain(straight, self._symbols), self.extent(end)

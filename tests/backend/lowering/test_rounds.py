@@ -167,3 +167,11 @@ def test_a_remainder_by_zero_is_refused() -> None:
     np.testing.assert_array_equal(kernel(np.arange(3, dtype="float32"), sizes={m: 7}), [0, 1, 2, 0, 1, 2, 0])
     with pytest.raises(ZeroDivisionError, match="i % n"):
         kernel(np.zeros(0, "float32"), sizes={m: 1})
+
+
+@pytest.mark.parametrize("border", [1, 2, 3])
+def test_mirrored_ends_of_rows_load_nothing_before_their_arrays(border: int) -> None:
+    """A vector that goes back and then on was cut from a longer one, which began before the row."""
+    x = te.placeholder((16, 64, 112, 112), name="x")
+    y = te.ops.pad(x, (border, 1, 1, border), "reflect")
+    assert "shuffle(x" not in te.build([x], y, target="x86-64-v4").source("stmt")
