@@ -27,6 +27,7 @@ from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute_al
 
 __all__ = ["FILLED", "Contraction", "Tile", "contraction_of", "tile_for"]
 
+DTYPES = frozenset({"float32", "float64", "int32", "uint32", "int64", "uint64"})  # whose products vectors have
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
 FILLED = 9  # columns that fill more than half of a vector
@@ -69,7 +70,7 @@ def contraction_of(op: Compute, least: Thresholds) -> Contraction | None:
     """The roles of the loops of a sum of products; None for anything else, and where it is not worth it."""
     op = _without_units(op)
     reduce = op.reduction
-    if reduce is None or reduce.reducer.kind != "sum" or str(reduce.values[0].dtype) not in ("float32", "float64"):
+    if reduce is None or reduce.reducer.kind != "sum" or str(reduce.values[0].dtype) not in DTYPES:
         return None
     axes = (*op.axes, *reduce.axes)
     if any(number(a.begin) != 0 or number(a.extent) == 0 for a in axes) or not can_be_cut(op):
@@ -150,7 +151,7 @@ def _window(
         return None
     return Contraction(
         op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, sizes, window=True,
-        finite_rows=bool(conditions),
+        finite_rows=bool(conditions) and rows.dtype.is_float,
     )  # fmt: skip
 
 
@@ -203,7 +204,7 @@ def _roles(
     score = 64 / (1 / filled + TURNING / work) + (16 if lane is op.axes[-1] else 0) - (128 if compound & set(n) else 0)
     return score, Contraction(
         op, rows, columns, m, n, batch, tuple(sums), lane, sizes,
-        finite_rows=bool(of_columns), finite_columns=bool(of_rows),
+        finite_rows=bool(of_columns) and rows.dtype.is_float, finite_columns=bool(of_rows) and rows.dtype.is_float,
     )  # fmt: skip
 
 
