@@ -241,6 +241,8 @@ def _contributions(
         return [(v, part, within) for v, part in received if part is not None and v.dtype.is_float]
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
         return []
+    if node.fn is Fn.SELECT and node.args[1] is node.args[2]:  # one value, whichever branch is taken
+        return [(node.args[1], adjoint, bound)]
     rule = DERIVATIVE.get(node.fn)
     if rule is None:
         raise GradientError(f"the derivative of {node.fn.value} is not known: `{node}`; use override= to give one")

@@ -95,6 +95,9 @@ print(gradients.explain())
 print(len(gradients.gathers), "gathers,", len(gradients.scatters), "scatters")
 print(gradients.explain().zeros)
 
+# %% Explanation.groups
+print([len(group) for group in gradients.explain().groups], "reads that are told as one")
+
 # %% ReadReport ReadReport.read
 for read in gradients.explain().reads:
     print(f"{read.read} in {read.consumer.name}: {read.kind}, {read.reason}")

@@ -292,8 +292,9 @@ def is_once(consumer: Operation, read: Read) -> bool:
         loops |= set(consumer.reduction.axes)
     nodes = topological(read.indices)
     used = {a for a in nodes if isinstance(a, Axis)}
-    elements = math.prod(UNKNOWN if (n := number(e)) is None else n for e in read.tensor.extents)
-    if points(tuple(loops)) > ABOUT_ONCE * elements:
+    counts = [[number(e) for e in read.tensor.extents], [number(a.extent) for a in loops]]
+    known = [[n for n in count if n is not None] for count in counts]
+    if known == counts and math.prod(known[1]) > ABOUT_ONCE * math.prod(known[0]):
         return False
     return all(a in used or number(a.extent) == 1 for a in loops)
 

@@ -32,7 +32,7 @@ from schedules.default.canonical.loops import (
 from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn, Reduce
 from tedsl.lang.functions import logical_and, logical_not
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import conjuncts, rebuild_all
+from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all
 
 __all__ = ["normal"]
 
@@ -40,11 +40,16 @@ KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})  # reductions tha
 
 
 def condition_of_sum(op: Compute, reduce: Reduce) -> Reduce | None:
-    """A product that is chosen under a condition, else 0, as the term of a sum where the condition holds."""
+    """A product that is chosen under a condition, else 0, as the term of a sum where the condition holds.
+
+    What a condition reads, those around it may guard: among theirs it would be read in any case.
+    """
     (value, *others) = reduce.values
-    conditions = []
+    conditions: list[Expr] = []
     while isinstance(value, Apply) and value.fn is Fn.SELECT and any(map(_is_zero, value.args[1:])):
         condition, chosen, rest = value.args
+        if (conditions or reduce.where is not TRUE) and reads_of((condition,)):
+            return None
         swapped = _is_zero(chosen)
         conditions.append(logical_not(condition) if swapped else condition)
         value = rest if swapped else chosen
