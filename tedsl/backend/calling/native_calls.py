@@ -7,6 +7,7 @@ kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,10 +47,11 @@ def call_site(kernel: Kernel, shapes: Sequence[tuple[int, ...]]) -> CallSite | N
     if program.facts.is_always_empty or program.target.backend != "host" or program.target.problem or program.sizes:
         return None
     tensors = (*kernel.inputs, *kernel.outputs)
+    sizes = [t.dtype.itemsize * math.prod(shape) for shape, t in zip(shapes, tensors, strict=True)]
+    if not all(0 < size <= LARGEST for size in (*sizes, *(a.nbytes for a in constants))):
+        return None
     arrays = [np.empty(shape, t.dtype.numpy) for shape, t in zip(shapes, tensors, strict=True)]  # no page is touched
     inputs, outputs = (*arrays[:count], *constants), arrays[count:]
-    if not all(0 < a.nbytes <= LARGEST for a in (*inputs, *outputs)):
-        return None
     call = kernel.core.in_one(CallMemory(inputs, dict(enumerate(outputs)), {}))
     if call is None or len(call.words) > MOST_WORDS:
         return None

@@ -5,8 +5,8 @@ transposed, it is a call of the reverse one. So both derivatives are at hand, wh
 `jax.custom_vjp` do not allow on one function, and both differentiate again.
 
 Compiled by jax.jit, a routine is called through XLA's typed FFI: the address of the kernel goes into the program, and a
-call does not enter Python (see `ffi`). Routines that are not one kernel with results in JAX's types go through
-`jax.pure_callback`.
+call does not enter Python (see `ffi`). Routines that are more than kernels one after another, or have results in other
+than JAX's types, go through `jax.pure_callback`.
 """
 
 from __future__ import annotations
