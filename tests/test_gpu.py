@@ -76,6 +76,7 @@ def test_much_in_place_code(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         check_mutation(random.Random(100 * seed + k), monkeypatch, on_device, length=12)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("part", range(2))
 @settings(max_examples=SCHEDULES // 2, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())

@@ -27,6 +27,7 @@ SECONDS = 60 + 2 * COUNT
 AHEAD = "computed ahead by a thread of its own"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("first", [0, 10_000])
 def test_drawn_schedules_end_with_the_same_results(first: int) -> None:
     text = f"from tests.schedules.ahead_programs import main\nmain({first}, {COUNT}, {CALLS})"

@@ -124,6 +124,7 @@ SAVED: dict[str, tuple[Callable[[], list[te.Tensor]], Callable[[list[te.Tensor]]
 }  # fmt: skip
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SAVED)
 def test_a_change_of_a_file_is_refused_or_another_schedule(name: str, tmp_path: Path) -> None:
     """Every single change; what is accepted prints, and is saved and loaded again."""
@@ -146,6 +147,7 @@ def test_a_change_of_a_file_is_refused_or_another_schedule(name: str, tmp_path: 
     assert accepted > 0
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["tiled", "default"])
 def test_what_is_accepted_of_a_changed_file_gives_the_right_results(name: str, tmp_path: Path) -> None:
     outputs, path = SAVED[name][0](), tmp_path / "s.json"

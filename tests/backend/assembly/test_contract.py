@@ -294,6 +294,7 @@ def _numbers() -> np.ndarray:
 FUNCTIONS = ("exp", "expm1", "exp2", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "sinh", "atan", "cbrt")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_functions_have_the_same_bits_in_vectors_of_any_width(dtype: str) -> None:
     """In full vectors, in their masked ends, one by one, and unrolled."""

@@ -57,6 +57,7 @@ def results_of(inputs: Any, outputs: Any, scheduled: Callable[[te.Schedule, Any]
     )
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_have_the_same_bits_under_every_schedule(dtype: str) -> None:
     inputs, outputs = sums_of(list(BODIES), dtype, 5, 12, 37)

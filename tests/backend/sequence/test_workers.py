@@ -73,6 +73,7 @@ def test_all_processes_compile_and_the_results_are_right(folder: Path) -> None:
     assert len(list(folder.glob("*.kernel"))) == 4
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("why", ["off", "no folder"])
 def test_where_nothing_is_kept_code_is_passed_on(
     why: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
