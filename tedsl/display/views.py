@@ -13,6 +13,7 @@ from schedules.stage_view import StageView
 from tedsl.analysis.work import NOTHING, Work, work_by_stage
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.calling.report import ProgramReport
+from tedsl.backend.calling.stats import Stats
 from tedsl.backend.comparison import Comparison
 from tedsl.backend.compiling.profiling import Profile, cells
 from tedsl.backend.tune import Tuned
@@ -321,6 +322,22 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     yield details("loops, as they run", nest_tree(nest), nest.count("\n") < MOST_OPEN)
 
 
+def _stats(stats: Stats) -> Iterator[str]:
+    yield section("<b>stats</b>", badge(f"compiled in {stats.compile_ms:.0f} ms", "blue"))
+    if stats.phases:
+        most = max(stats.phases.values())
+        rows = [[escape(name), f"{ms:.0f}", _bar(ms, most)] for name, ms in stats.phases.items()]
+        yield table(("compiling", "ms", ""), rows, (1,))
+    rows = [["arrays", size(stats.bytes)]]
+    rows += [[f"its own: {_plural(stats.temporaries, 'buffer')}", size(stats.peak_bytes - stats.bytes)]]
+    rows += [["together, at most", size(stats.peak_bytes)]]
+    rows += [["on the GPU", size(stats.device_bytes)]] if stats.on_device else []
+    yield table(("the last call", "memory"), rows, (1,))
+    if stats.copies:
+        rows = [[badge(name, "amber"), escape(why)] for name, why in stats.copies]
+        yield table(("copied", "why"), rows)
+
+
 def _steps(program: ProgramReport) -> Iterator[str]:
     told = f"{_plural(len(program.calls), 'call')} of {_plural(len(program.kernels), 'kernel')}"
     yield section(f"<b>{escape(program.name)}</b>", badge("program", "blue"), f'<span class="te-mute">{told}</span>')
@@ -397,5 +414,5 @@ def _check_report(report: CheckReport) -> Iterator[str]:
 _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
     Comparison: _comparison, Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work,
-    CheckReport: _check_report, ProgramReport: _steps, Profile: _profile,
+    CheckReport: _check_report, ProgramReport: _steps, Profile: _profile, Stats: _stats,
 }  # fmt: skip

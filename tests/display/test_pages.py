@@ -15,6 +15,7 @@ import sympy
 
 import tedsl as te
 from autodiff import invert
+from tedsl.backend.calling.stats import Stats
 from tedsl.display.markup import MOST_BYTES, page, style
 from tedsl.display.views import MOST_OPEN
 
@@ -56,6 +57,11 @@ def of_kernel() -> Any:
     return te.build(x, te.compute((32,), lambda i: x[i] * 2, name="y"))
 
 
+def of_stats() -> Stats:
+    phases = {"Halide": 30.0, "<LLVM>": 60.0}
+    return Stats(98.0, [("x", "its elements are float64, converted to float32")], 2048, lambda: (64, 64), phases=phases)
+
+
 def of_gradients() -> Any:
     x, w, _, loss = layer()
     return te.differentiate(loss, [x, w])
@@ -80,7 +86,7 @@ PAGES: dict[str, Callable[[], Any]] = {
     "scatter": of_scatter, "symbolic": lambda: te.exp(te.placeholder((te.var("n"),))),
     "program": lambda: te.display.program(layer()[3]), "graph": lambda: te.display.graph([layer()[3]]),
     "gradients": of_gradients, "explanation": lambda: of_gradients().explain(), "schedule": of_schedule,
-    "stage": lambda: of_schedule()["conv"], "kernel": of_kernel, "work": lambda: te.work(layer()[2]),
+    "stage": lambda: of_schedule()["conv"], "kernel": of_kernel, "stats": of_stats, "work": lambda: te.work(layer()[2]),
     "report": of_report, "check": of_failure, "inversion": of_inversion,
 }  # fmt: skip
 
@@ -154,6 +160,17 @@ def test_what_pages_say() -> None:
     assert "flops per byte" in text_of(rendered("work"))
 
 
+def test_stats_show_phases_memory_and_copies() -> None:
+    shown = text_of(rendered("stats")).replace("\u202f", " ")
+    told = ("compiled in 98 ms", "2 KiB", "its own: 2 buffers128", "together, at most2.12", "xits elements are float64")
+    assert [part for part in (*told, "<LLVM>60") if part not in shown] == []
+    assert "copied" not in text_of(Stats()._repr_html_())
+    assert "on the GPU" in text_of(Stats(bytes=4, on_device=True)._repr_html_())
+    kernel = of_kernel()
+    kernel(np.ones(32), casting="same_kind")
+    assert "converted to float32" in text_of(kernel.stats._repr_html_())
+
+
 def test_names_are_escaped() -> None:
     hostile = '<img src=x onerror="alert(1)">&'
     x = te.placeholder((4,), name=hostile)
@@ -182,7 +199,7 @@ def test_names_are_the_same_all_over_a_page() -> None:
 def test_formulas_stand_where_there_are_some(name: str) -> None:
     found = PAGES[name]()._repr_latex_()
     assert (found is None) == (
-        name in ("input", "explanation", "schedule", "stage", "kernel", "work", "report", "check")
+        name in ("input", "explanation", "schedule", "stage", "kernel", "stats", "work", "report", "check")
     )
 
 

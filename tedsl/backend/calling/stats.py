@@ -8,12 +8,13 @@ from typing import Any
 
 from tedsl.backend.host.units import readable
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.rich import Rich
 
 __all__ = ["Stats"]
 
 
 @dataclass(frozen=True)
-class Stats:
+class Stats(Rich):
     """What compiling took so far, and what the last call did: its copies, its own buffers, bytes of all arrays.
 
     `phases` splits the milliseconds of the build: "schedule", "lower" to Halide's functions, "Halide" (with LLVM's
@@ -34,7 +35,8 @@ class Stats:
         built = f"compiled in {self.compile_ms:.0f} ms" + (f" ({phases})" if phases else "")
         own = f"{readable(sum(self.buffers()))} of its own (temporaries: {self.temporaries})"
         copies = [f"  copied {name}: {why}" for name, why in self.copies]
-        last = f"last call: {readable(self.bytes)} of arrays, {own}, {len(copies) or 'no'} copies"
+        many = "1 copy" if len(copies) == 1 else f"{len(copies) or 'no'} copies"
+        last = f"last call: {readable(self.bytes)} of arrays, {own}, {many}"
         return "\n".join([built, last, *copies])
 
     def __reduce__(self) -> tuple[Any, ...]:
