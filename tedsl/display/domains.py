@@ -25,6 +25,7 @@ HEIGHT, GAP, MARGIN, TITLE, TICKS = 22.0, 9.0, 6.0, 18.0, 16.0
 BETWEEN = 64.0  # of the two boxes, side by side
 WIDEST = 760.0
 LETTER = 6.4
+AIR = 3.0  # between a box and a line
 ARROWS = ("→", "↓", "⇒", "⇓")
 SPECTRUM = 300.0  # degrees of hue from the first element to the last
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -96,13 +97,17 @@ def picture(sample: Sample, domain: Sequence[Any], elements: Sequence[Any], titl
     down = TITLE + TICKS
     start = (MARGIN + TICKS, down)
     second = (start[0] + left.size[0] + BETWEEN, down) if beside else (start[0], 2 * down + left.size[1] + GAP)
-    width = max(start[0] + left.size[0], second[0] + right.size[0], 200.0) + MARGIN
+    chosen, hues = chosen_of(sample), _hues(target)
+    threads = [*_threads(sample, chosen, left, start, right, second, beside)] if len(domain) <= 2 else []
+    aside = GAP + right.size[0] if threads and not beside else 0.0  # the second title, out of the way of the lines
+    room = aside + LETTER * len(_named(elements)) if aside else right.size[0]
+    width = max(start[0] + left.size[0], second[0] + room, 200.0) + MARGIN
     height = max(start[1] + left.size[1], second[1] + right.size[1]) + MARGIN
-    chosen = chosen_of(sample)
-    hues = _hues(target)
     parts = [
-        *(_threads(sample, chosen, left, start, right, second, beside) if len(domain) <= 2 else ()),
+        *threads,
+        _title(start, domain),
         *_box(left, start, domain, {p: sample.reached.get(p) for p in left.places()}, hues, chosen),
+        _title((second[0] + aside, second[1] + (TICKS if aside else 0.0)), elements),
         *_box(right, second, elements, {e: e for e in right.places()}, hues, chosen, sample.points),
     ]
     return svg(width, height, title, _hovering(hues) + "".join(parts))
@@ -144,7 +149,6 @@ def _box(
     chosen: Place,
     used: Collection[Place] | None = None,
 ) -> Iterator[str]:
-    yield _title(start, names)
     yield from _ticks(made, start)
     for place, element in shown.items():
         x, y = made.corner(place)
@@ -164,11 +168,15 @@ def _box(
         )
 
 
-def _title(start: tuple[float, float], names: Sequence[Any]) -> str:
+def _named(names: Sequence[Any]) -> str:
     """The names of the dimensions, each with its direction."""
     told = [f"{written(n)} {ARROWS[k if k < 4 else 2 + k % 2]}" for k, n in enumerate(reversed(names))]
-    text = "   ".join(reversed(told))
-    return f'<text x="{start[0] + 1:.1f}" y="{start[1] - TICKS - 3:.1f}" xml:space="preserve">{escape(text)}</text>'
+    return "   ".join(reversed(told))
+
+
+def _title(start: tuple[float, float], names: Sequence[Any]) -> str:
+    x, y = start[0] + 1, start[1] - TICKS - 3
+    return f'<text x="{x:.1f}" y="{y:.1f}" xml:space="preserve">{escape(_named(names))}</text>'
 
 
 def written(name: Any) -> str:
@@ -205,19 +213,30 @@ def _threads(
     second: tuple[float, float],
     beside: bool,
 ) -> Iterator[str]:
-    """Lines from the points of the chosen element to it."""
+    """Lines from the points of the chosen element to it, beside the boxes and their labels.
+
+    They leave a box in the row or the column of a point, and end at the label of that of the element, or below it.
+    """
     ex, ey = right.corner(chosen)
+    lines = []
     for point in sample.points[chosen]:
         px, py = left.corner(point)
         if beside:
-            x, y = start[0] + px + left.cell, start[1] + py + HEIGHT / 2
-            u, v = second[0] + ex, second[1] + ey + HEIGHT / 2
-            bend = f"{(x + u) / 2:.1f} {y:.1f} {(x + u) / 2:.1f} {v:.1f}"
+            x, y = start[0] + left.size[0] + AIR, start[1] + py + HEIGHT / 2
+            if right.size[1] > HEIGHT:
+                u, v = second[0] - TICKS, second[1] + ey + HEIGHT / 2
+                bend = f"{(x + u) / 2:.1f} {y:.1f} {(x + u) / 2:.1f} {v:.1f}"
+            else:
+                u, v = second[0] + ex + right.cell / 2, second[1] + HEIGHT + AIR
+                low, near, middle = max(y, v + 2 * AIR), second[0] - AIR, x + BETWEEN / 2
+                down = f"{middle:.1f} {y:.1f} {middle:.1f} {low:.1f} {near:.1f} {low:.1f}"
+                bend = f"{down}C{u:.1f} {low:.1f} {u:.1f} {low:.1f}"
         else:
-            x, y = start[0] + px + left.cell / 2, start[1] + py + HEIGHT
-            u, v = second[0] + ex + right.cell / 2, second[1] + ey
+            x, y = start[0] + px + left.cell / 2, start[1] + left.size[1] + AIR
+            u, v = second[0] + ex + right.cell / 2, second[1] - (AIR if right.columns else TICKS)
             bend = f"{x:.1f} {(y + v) / 2:.1f} {u:.1f} {(y + v) / 2:.1f}"
-        yield f'<path d="M{x:.1f} {y:.1f}C{bend} {u:.1f} {v:.1f}"/>'
+        lines.append(f'<path d="M{x:.1f} {y:.1f}C{bend} {u:.1f} {v:.1f}"/>')
+    yield from dict.fromkeys(lines)
 
 
 def _hovering(hues: Mapping[Place, tuple[int, float]]) -> str:

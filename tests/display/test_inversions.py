@@ -64,6 +64,46 @@ def test_a_long_line_goes_on_in_the_next_row() -> None:
     assert len({down for _, down in rows}) == 4
 
 
+def crossed(page: str) -> list[str]:
+    """The names and numbers beside the boxes of a picture that one of its lines goes through."""
+    labels = re.findall(r'<text(?: class="te-sub")? x="([\d.]+)" y="([\d.]+)"([^>]*)>([^<]*)</text>', page)
+    found = []
+    for x, y, rest, text in labels:
+        if y == "14" and "anchor" not in rest and "space" not in rest:  # within a cell
+            continue
+        width = 6.4 * len(text)
+        left = float(x) - (width if '"end"' in rest else width / 2 if '"middle"' in rest else 0)
+        found += [text for u, v in points_on_lines(page) if left < u < left + width and -9 < v - float(y) < 1]
+    return found
+
+
+def points_on_lines(page: str) -> list[tuple[float, float]]:
+    found = []
+    for path in re.findall(r'<path d="M([^"]*)"', page):
+        begin, *curves = [np.array(part.split(), float).reshape(-1, 2) for part in path.split("C")]
+        for curve in curves:
+            p, q, r, s = *begin, *curve
+            found += [
+                (1 - t) ** 3 * p + 3 * (1 - t) ** 2 * t * q + 3 * (1 - t) * t**2 * r + t**3 * s
+                for t in np.linspace(0, 1, 200)
+            ]
+            begin = curve[-1:]
+    return [(float(u), float(v)) for u, v in found]
+
+
+@pytest.mark.parametrize("name", [*FIXED, *(f"{name} of sizes" for name in SIZED)])
+def test_lines_cross_no_label(name: str) -> None:
+    question, _ = FIXED[name] if name in FIXED else SIZED[name.removesuffix(" of sizes")]
+    assert crossed(invert(*question)._repr_html_()) == []
+
+
+def test_a_crossed_label_is_found() -> None:
+    line = '<path d="M0 20C0 20 40 0 40 0"/>'
+    label = '<text class="te-sub" x="20.0" y="14.0" text-anchor="middle">7</text>'
+    assert set(crossed(line + label)) == {"7"}
+    assert crossed(line + label.replace("20.0", "60.0")) == []
+
+
 def test_a_large_domain_is_cut_and_says_so() -> None:
     answer = invert([2 * y + r], {y: (0, 10**6), r: (0, 3)}, [2 * 10**6 + 2])
     page = answer._repr_html_()
