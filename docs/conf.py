@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ HERE = Path(__file__).resolve().parent
 COLUMNS = 103  # letters of code in a line of a page
 SHORT_NAME, LONG_NAME = 12, 40  # letters of a name in a table: whole on every screen, broken on every screen
 NESTED = 95  # letters of a line below an entry of the reference
-MANY = 9  # columns from which a table is set in small letters
+DENSE = 15  # letters more that fit a line in small letters
+MANY, SEVERAL = 9, 4  # columns from which a table is set in small letters: on every screen, on a phone
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
 os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots legible on light and on dark
@@ -80,18 +82,31 @@ def _signature(
 
 
 def _widths(app: Any, doctree: Any, page: str) -> None:
-    """Marks what would not fit the page: outputs with long lines, tables of many columns, long names in tables."""
+    """Makes fit what is wider than the page: outputs with long lines, tables of many columns, long names in tables."""
     most = NESTED if page.startswith("made/reference") else COLUMNS
     for block in doctree.findall(nodes.literal_block):
         lines = block.astext().rstrip("\n").split("\n")
-        if "output" in block["classes"] and (len(lines) == 1 or max(map(len, lines)) > most):
-            block["classes"].append("one-line" if len(lines) == 1 else "wide")
+        widest = max(map(len, lines)) if "output" in block["classes"] else 0
+        if "output" in block["classes"] and len(lines) == 1:
+            block["classes"].append("one-line")
+        elif most < widest <= most + DENSE:
+            block["classes"].append("dense")
+        elif widest > most:
+            block.rawsource = "\n".join(part for line in lines for part in _broken(line, most))
+            block[:] = [nodes.Text(block.rawsource)]
     for table in doctree.findall(nodes.tgroup):
-        if table["cols"] >= MANY:
-            table.parent["classes"].append("many")
+        if table["cols"] >= SEVERAL:
+            table.parent["classes"] += ["several", "many"] if table["cols"] >= MANY else ["several"]
     for entry in doctree.findall(nodes.entry):
         for name in list(entry.findall(nodes.literal)):
             _break_between_words(name)
+
+
+def _broken(line: str, most: int) -> list[str]:
+    """A line of an output, in parts that fit the page: columns above it and below stay columns."""
+    indent = line[: len(line) - len(line.lstrip())] + "    "
+    parts = textwrap.wrap(line, most, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return parts if len(line) > most else [line]
 
 
 def _break_between_words(name: Any) -> None:

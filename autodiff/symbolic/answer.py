@@ -121,8 +121,8 @@ class IndexInversion(Rich):
 
     index       the map, one expression per dimension; `domain` {symbol: (begin, extent)}; `shape`; `where` conditions
     elements    the symbols of an element, one per dimension
-    parameters  what else occurs
-    gathers     together every point once, at the one element that it reaches; none is a map that reaches nothing
+    parameters  all other symbols
+    gathers     sums that together take every point once; there are none if no point reaches an element
     opaque      the rows left out of the equations, along which a gather adds to whatever its points reach
     """
 

@@ -40,6 +40,7 @@ PACKAGES = {
     "testing": "Testing: te.testing", "dask": "Arrays larger than memory: te.dask",
     "display": "Display: te.display", "display.plot": "Plots: te.display.plot",
 }  # fmt: skip
+MOST_NAMES = 20  # of a page, in the list of pages
 CLASSES = (te.Schedule, te.Tensor)  # whose methods are listed under them
 RETURNED = (  # by functions: how they are made tells readers nothing
     te.Axis, te.Tensor, te.Tuned, StageView, te.ops.optim.FunctionStep,
@@ -154,16 +155,20 @@ def write(folder: Path) -> None:
 
 
 def _index() -> str:
-    lines = [
-        *_title("Reference"),
-        "Every public name, under ``import tedsl as te``.",
-        "",
-        ".. toctree::",
-        "   :maxdepth: 1",
-        "",
+    """The pages, each with the names that stand on it; of many the first."""
+    listed = {page: (title, areas()[page]) for page, (title, _) in AREAS.items()}
+    listed["scheduling"][1].extend(methods(StageView))
+    listed |= {page: (title, [c.__name__ for c in classes]) for page, (title, _, classes) in results.PAGES.items()}
+    listed |= {p.replace(".", "_"): (title, members(p)) for p, title in PACKAGES.items()}
+    listed |= {page: (title, [n.rpartition(".")[2] for n in names]) for page, (title, names) in OTHERS.items()}
+    told = [
+        f"- :doc:`{title} <{page}>`: {', '.join(f'``{n}``' for n in names[:MOST_NAMES])}"
+        + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+        for page, (title, names) in listed.items()
     ]
-    listed = [*AREAS, *results.PAGES, *(p.replace(".", "_") for p in PACKAGES), *OTHERS]
-    return "\n".join([*lines, *(f"   {page}" for page in listed), ""])
+    tree = [".. toctree::", "   :hidden:", "   :maxdepth: 1", "", *(f"   {page}" for page in listed), ""]
+    first = "Every public name, under ``import tedsl as te``, with an example. The :ref:`genindex` has all of them."
+    return "\n".join([*_title("Reference"), first, "", *told, "", *tree])
 
 
 def _title(text: str) -> list[str]:

@@ -28,12 +28,12 @@ from tedsl.ops.op import Op
 # Page -> its title, what it says first, and the classes on it.
 PAGES = {
     "kernels": (
-        "Kernels and what they tell",
+        "Kernels, statistics and profiles",
         "What ``te.build``, ``te.profile`` and ``Schedule.compare`` give.",
         (Kernel, Stats, ProgramReport, Call, MemoryPlan, Profile, ProfileRow, Comparison),
     ),
     "gradients": (
-        "Gradients and what they tell",
+        "Gradients, checks and index inversions",
         "What ``te.differentiate``, ``te.gradcheck`` and ``autodiff.invert`` give.",
         (Gradients, Explanation, ReadReport, Report, PairReport, IndexInversion, IndexGather, Checked),
     ),

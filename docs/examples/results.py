@@ -115,24 +115,16 @@ report = te.gradcheck(loss, [x, w], raise_exception=False)
 print(report.ok, [pair.input for pair in report.pairs])
 print(report.worst.input, report.worst.index, report.worst.error < report.worst.tolerance)
 
-# %% IndexInversion IndexGather IndexGather.bounds
+# %% IndexInversion IndexInversion.check Checked IndexInversion.latex IndexInversion.code
 i, r = sympy.symbols("i r", integer=True)
 answer = invert([2 * i + r], {i: (0, 5), r: (0, 4)}, [12])
-(gather,) = answer.gathers
+print(answer, answer.check(), answer.latex, answer.code(), sep="\n\n")
+
+# %% IndexGather IndexGather.bounds
+k = sympy.symbols("k", integer=True)
+(gather,) = invert([k + 3], {k: (0, 8)}, [12]).gathers
 print(gather.loops, gather.solution)
 print(gather.bounds)
-
-# %% IndexInversion.check Checked
-i, r = sympy.symbols("i r", integer=True)
-print(invert([2 * i + r], {i: (0, 5), r: (0, 4)}, [12]).check())
-
-# %% IndexInversion.latex
-i, r = sympy.symbols("i r", integer=True)
-print(invert([2 * i + r], {i: (0, 5), r: (0, 4)}, [12]).latex)
-
-# %% IndexInversion.code
-i, r = sympy.symbols("i r", integer=True)
-print(invert([2 * i + r], {i: (0, 5), r: (0, 4)}, [12]).code())
 
 # %% IndexInversion.sizes IndexInversion.data
 i, m = sympy.symbols("i m", integer=True)

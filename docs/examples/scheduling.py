@@ -193,7 +193,7 @@ s[blurred].compute_at(rows, "i").hoist_storage()
 print(s.diff())
 
 # %% StageView.async_
-twice = te.compute((64, 48), lambda i, j: C[i, j % 32] * 2, name="twice")
+twice = te.compute((64, 48), lambda i, j: A[i, 47 - j] * 2, name="twice")
 wide = te.compute((64, 48), lambda i, j: twice[i, j] + 1, name="wide")
 s = te.Schedule(wide)
 s[twice].compute_at(wide, "i").hoist_storage().async_()

@@ -65,6 +65,8 @@ def test_a_page_is_a_notebook_of_its_examples() -> None:
     assert [(c.cell_type, c.source) for c in made.cells] == [
         ("markdown", "# Title\n\nText."), ("code", "x = 1"), ("markdown", "\nMore.\n\n```\nnot run\n```"),
     ]  # fmt: skip
+    (linked,) = as_notebook("[a](../notebooks/00_five_minutes.ipynb)\n").cells
+    assert linked.source == "[a](made/notebooks/00_five_minutes.ipynb)"
 
 
 @pytest.mark.parametrize(
