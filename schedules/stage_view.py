@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from schedules.cases import condition_text, position_text
 from schedules.directives import (
@@ -100,6 +100,15 @@ class NewLoops(tuple[Loop, ...]):
         )
 
 
+# What other libraries call a directive, and what it is called here.
+_ELSEWHERE = {
+    "inline": "compute_inline()", "reverse_compute_at": "compute_at(...)",
+    "bind": "gpu_blocks(...) and gpu_threads(...)", "gpu_lanes": "gpu_threads(...)", "cache": "cache_read(...)",
+    "vectorise": "vectorize(...)", "hoist": "hoist_storage(...)",
+    "in_": "clone_in(...)", "tensorize": "vectorize(...)",
+}  # fmt: skip
+
+
 class StageView(Rich):
     """One stage (or its `init`) of a schedule; the methods are the directives, and most return the view again."""
 
@@ -111,6 +120,13 @@ class StageView(Rich):
     def __repr__(self) -> str:
         init = ".init" if self.definition == "init" else ""
         return f"s[{self.name!r}]{init} with loops {', '.join(self.loops) or 'none'}"
+
+    if not TYPE_CHECKING:  # which would take every name for one that there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            told = f": it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            # With name and obj set, Python itself adds "Did you mean: 'vectorize'?" to the traceback.
+            raise AttributeError(f"a stage of a schedule has no directive {name!r}{told}", name=name, obj=self)
 
     # What there is
 

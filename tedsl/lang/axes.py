@@ -18,14 +18,15 @@ __all__ = ["as_extent", "as_name", "as_shape", "reduce_axis", "var"]
 INT32_MAX = 2**31 - 1
 
 
-def var(name: str | None = None) -> Var:
+def var(name: str | None = None, **others: Any) -> Var:
     """A symbolic extent: an int32 that is at least 0 and takes its value from the arrays of a call.
 
     Without a name it is called like the variable that it is stored in.
     """
-    if isinstance(name, Operators) or getattr(name, "ndim", False):
+    if others or isinstance(name, Operators) or getattr(name, "ndim", False):
+        found = f"{next(iter(others))}=" if others else type(name).__name__
         raise TypeError(
-            f"te.var at {user_location()}: expected a name, found {type(name).__name__}: te.var makes a symbol; "
+            f"te.var at {user_location()}: expected a name, found {found}: te.var makes a symbol; "
             "x.var() is the variance of a tensor"
         )
     return Var(given_name(name, "n", "te.var"))

@@ -61,7 +61,12 @@ def as_tensor(value: Any, what: str) -> Tensor:
         tensor: Tensor = constants_of_lists([value], what)[0]
         return tensor
     if not isinstance(value, (Expr, bool, int, float, np.generic, np.ndarray)):
-        raise TypeError(f"{what} at {user_location()}: expected a tensor, found {type(value).__name__} ({value!r:.60})")
+        told = ""
+        if callable(value):
+            told = "; a function of axes makes one by te.compute(shape, f)"
+            told = "; the mean of elements is te.sum(f) / their number" if what == "te.mean" else told
+        found = f"{type(value).__name__} ({value!r:.60})" if not told else "a function"
+        raise TypeError(f"{what} at {user_location()}: expected a tensor, found {found}{told}")
     if isinstance(value, Expr) and (axes := axes_outside(value)):
         raise TypeError(
             f"{what} at {user_location()}: expected a tensor, found the element `{value}` at axis {axes[0].name!r}; "
@@ -89,10 +94,15 @@ def scalar_operand(value: Any, what: str) -> Any:
     return value
 
 
+# Functions that mean two values in other languages.
+_OF_TWO = {"te.max": "te.maximum", "te.min": "te.minimum", "te.all": "te.logical_and", "te.any": "te.logical_or"}
+
+
 def normal_axis(axis: Any, ndim: int, what: str) -> int:
     """An axis number from 0 to ndim - 1; negative ones count from the end."""
     if isinstance(axis, (bool, np.bool_)) or not isinstance(axis, (int, np.integer)):
-        raise TypeError(f"{what} at {user_location()}: axis must be an integer, found {axis!r:.40}")
+        told = f"; of two values it is {_OF_TWO[what]}(a, b)" if what in _OF_TWO else ""
+        raise TypeError(f"{what} at {user_location()}: axis must be an integer, found {axis!r:.40}{told}")
     if not -ndim <= axis < ndim:
         raise ValueError(f"{what} at {user_location()}: axis {axis} does not exist in a tensor of {ndim} dimensions")
     return int(axis) % ndim

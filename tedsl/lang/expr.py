@@ -80,7 +80,8 @@ class Expr(Operators["Expr"], RichFormula):
             return known
         raise TypeError(
             f"the truth of `{self}` is not known while the expression is written, at {user_location()}; use "
-            "te.select(cond, a, b) instead of if/else, and & | ~ instead of and/or/not and chained comparisons"
+            "te.select(cond, a, b) instead of if/else, te.maximum and te.minimum instead of max and min, and & | ~ "
+            "instead of and/or/not and chained comparisons"
         )
 
     def __iter__(self) -> NoReturn:

@@ -116,8 +116,12 @@ def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 @takes_variables
-def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0) -> Tensor:
-    """Padded by "constant" (`value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap"."""
+def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0, *, constant_values: Any = None) -> Tensor:
+    """Padded by "constant" (`value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap".
+
+    np.pad calls the value constant_values.
+    """
+    value = value if constant_values is None else constant_values
     source, what = as_tensor(x, "te.pad"), "te.pad"
     border = border_of(mode, what, allowed=("constant", *BORDERS))
     widths = _widths(pad_width, source.ndim, what)

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from tedsl.lang.errors import user_location
 
-__all__ = ["numpy_keywords"]
+__all__ = ["OTHER_KEYWORDS", "numpy_keywords"]
 
-_OTHER = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof"}
+OTHER_KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof"}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,8 +22,10 @@ def numpy_keywords(function: F) -> F:
     @wraps(function)
     def checked(*args: Any, **given: Any) -> Any:
         for name in given:
-            if name in _OTHER and _OTHER[name] in signature(function).parameters:
-                raise TypeError(f"{checked.__name__} at {user_location()}: found {name}=, expected {_OTHER[name]}=")
+            if name in OTHER_KEYWORDS and OTHER_KEYWORDS[name] in signature(function).parameters:
+                raise TypeError(
+                    f"{checked.__name__} at {user_location()}: found {name}=, expected {OTHER_KEYWORDS[name]}="
+                )
         return function(*args, **given)
 
     return checked  # type: ignore[return-value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any, overload
 
 from tedsl.lang import functions as fn
@@ -36,13 +37,17 @@ def scatter(
     where: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """out = init (else the identity of `op`), then out[index] op= value at each point of `axes`; duplicates combine."""
+    """out = init (else the identity of `op`), then out[index] op= value at each point of `axes`; duplicates combine.
+
+    `index`, `value` and `where` are made of the axes, or functions of them: `lambda r: (rows[r], columns[r])`.
+    """
     title = titled(name, "scatter", "te.scatter").of_one("te.scatter")
     what = f"scatter {title!r}"
     if not isinstance(op, str) or op not in SCATTER_KINDS:
         raise ValueError(f"{what} at {user_location()}: op must be one of {', '.join(SCATTER_KINDS)}; found {op!r}")
     extents = as_shape(shape, what)
     loops = _loop_axes(axes, what)
+    index, value, where = (v(*loops) if isfunction(v) else v for v in (index, value, where))
     rows = tuple(index) if isinstance(index, (tuple, list)) else (index,)
     if len(rows) != len(extents):
         raise ValueError(f"{what} at {user_location()}: {len(rows)} indices for a shape of {len(extents)} dimensions")

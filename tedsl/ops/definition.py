@@ -175,7 +175,8 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
 
     result = map_leaves(returned, "result", listed)
     if not found:
-        raise TypeError(f"{at()} it returned no tensor ({returned!r:.40})")
+        plain = map_leaves(returned, "result", lambda leaf, name: leaf.value if isinstance(leaf, Static) else leaf)
+        raise TypeError(f"{at()} it returned no tensor ({plain!r:.40})")
     if author.vjp is None and author.jvp is None:
         return returned
     outputs = distinct(inputs, found)

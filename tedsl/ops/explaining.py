@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 
 from autodiff import differentiate
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
 from tedsl.ops.definition import Definition
-from tedsl.ops.routines import Pullback, Routine, TracedRoutine
-from tedsl.ops.saving import kept_by, saving_of
+from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, TracedRoutine
+from tedsl.ops.saving import Saving, kept_by, saving_of
 from tedsl.ops.shapes import Spec
 
 __all__ = ["OpExplanation", "explanation_of"]
@@ -72,7 +73,7 @@ def _made(definition: Definition) -> Iterator[str]:
     for path, routine in _derived(definition):
         for trace in dict.fromkeys(routine.traces.values()):
             if isinstance(routine, Pullback) or trace.kernels:
-                yield f"{path} of ({', '.join(map(repr, trace.inputs))}): {_state(trace)}"
+                yield f"{path}, on ({', '.join(map(repr, trace.inputs))}): {_state(trace)}"
 
 
 def _state(traced: TracedRoutine) -> str:
@@ -99,7 +100,19 @@ def _reads(definition: Definition, traced: TracedRoutine) -> str:
 
 
 def _derived(routine: Routine, path: str = "") -> Iterator[tuple[str, Routine]]:
-    """Every routine made from one, and how."""
+    """Every routine made from one, and how, the last step first."""
     for other in list(routine.made.values()):
-        yield path + other.label, other
-        yield from _derived(other, f"{path}{other.label} -> ")
+        words = " of the ".join(filter(None, (_words(other), path)))
+        yield words or "forward, with what is kept", other
+        yield from _derived(other, words)
+
+
+def _words(routine: Routine) -> str:
+    """What a routine is of the one that it was made from; nothing of one that only returns more."""
+    if isinstance(routine, Pullback):
+        return f"gradient by {', '.join(routine.of.input_names[p] for p in routine.wanted)}"
+    if isinstance(routine, Pushforward):
+        return f"derivative along {', '.join(routine.of.input_names[p] for p in routine.moving)}"
+    if isinstance(routine, Batched):
+        return f"batch over {', '.join(compress(routine.of.input_names, routine.flags))}"
+    return "" if isinstance(routine, Saving) else routine.label

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +24,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.pickling import made_again
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
+from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_made, check_stepped, init, update
 from tedsl.ops.op import op
@@ -124,12 +125,24 @@ def adam_step(
     return te.compute(param.shape, element, name=(param.name, mean.name, square.name))  # type: ignore[no-any-return]
 
 
-def clip_by_global_norm(grads: Sequence[te.Tensor], max_norm: float) -> list[te.Tensor]:
-    """The gradients scaled so that the norm of all together is at most max_norm. As torch.nn.utils.clip_grad_norm_."""
-    total = reduce(add, [(g * g).sum() for g in grads])
-    norm = te.sqrt(total)
+def _clipped(grads: Any, max_norm: Any) -> Any:
+    norm = te.sqrt(reduce(add, [(g * g).sum() for g in _tensors(grads)]))
     scale = te.minimum(max_norm / (norm + 1e-6), 1.0)
-    return [g * scale for g in grads]
+    return each_leaf(grads, lambda g: g * scale)
+
+
+_clipped_arrays = jit(_clipped)
+
+
+def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
+    """The gradients scaled so that the norm of all together is at most max_norm. As torch.nn.utils.clip_grad_norm_.
+
+    They are a nest of tensors, or of arrays; so is the result.
+    """
+    parts = leaves(closed(grads, True))
+    if not any(hasattr(leaf, "dtype") for leaf in parts):
+        raise refuse("optim.clip_by_global_norm", f"expected a nest of gradients, found {grads!r:.60}")
+    return (_clipped if any(isinstance(leaf, te.Tensor) for leaf in parts) else _clipped_arrays)(grads, max_norm)
 
 
 class Optimizer(Protocol):
@@ -208,6 +221,10 @@ class Adam:
     def __new__(cls, *args: Any, **options: Any) -> Any:
         check_made(cls, args, options, tuple(cls.__dataclass_fields__))
         return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        shown = fields(self)[:-1]  # whether it is decoupled is its name
+        return f"Adam{'W' * self.decoupled}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     init, update = init, update
     __reduce__ = _reduced
@@ -420,6 +437,10 @@ class FunctionStep:
 
     def __repr__(self) -> str:
         return f"train_step({name_of(self.function)}, {self.optimizer})"
+
+    def explain(self) -> OpExplanation:
+        """What was compiled, for which shapes, and what its derivatives became."""
+        return self._run.explain()
 
     def start(self, params: Any) -> State:
         """The first state, from a nest of arrays and numbers: dicts, lists, tuples and dataclasses."""

@@ -18,6 +18,7 @@ from tedsl.analysis.arrays import nests
 from tedsl.lang.constants import constant, is_plain
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr
+from tedsl.lang.keywords import OTHER_KEYWORDS
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
@@ -91,7 +92,9 @@ class Signature:
         if any(p.kind is p.VAR_KEYWORD for p in known.values()):
             return ""
         name = next((k for k in kwargs if k not in known), "")
-        near = difflib.get_close_matches(name, known, 1)
+        near = (
+            [OTHER_KEYWORDS[name]] if OTHER_KEYWORDS.get(name) in known else difflib.get_close_matches(name, known, 1)
+        )
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"there is no argument {name!r}{hint}" if name else ""
 

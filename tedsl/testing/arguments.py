@@ -111,6 +111,8 @@ class Arguments:
         specs = {name: _as_spec(value) for name, value in bound.items() if isinstance(value, (str, ArraySpec))}
         static = {name: value for name, value in bound.items() if name not in specs}
         check_descriptions(_title(op), op, static, bool(specs))
+        if not isinstance(sizes, Mapping | None):
+            raise TypeError(f'check_op: sizes= takes the extents of names, as {{"n": (3, 9)}}; found {sizes!r:.40}')
         ranges = {name: (n, n) if isinstance(n, int) else n for name, n in (sizes or {}).items()}
         used = {n for s in specs.values() for n in (*s.shape, s.below) if isinstance(n, str)}
         for name, (low, high) in ranges.items():

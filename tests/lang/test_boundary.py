@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,17 @@ def test_negative_literals_are_positions_before_the_beginning_in_other_modes() -
     x = te.placeholder((4,), "float64", name="x")
     y = te.compute((), lambda: x.at(-1, mode="clamp") + 10 * x.at(-1))
     assert te.interpret(y, {x: np.arange(4.0)}) == 0 + 10 * 3
+
+
+def test_an_index_mirrored_as_the_guide_says_repeats_the_last_element_too() -> None:
+    n, reach = 5, 4
+    x = te.placeholder((n,), "float64", name="x")
+
+    def mirrored(i: Any) -> Any:
+        k = te.maximum(i - reach, -1 - (i - reach))
+        return x[te.minimum(k, 2 * n - 1 - k)]
+
+    y = te.compute((n + 2 * reach,), mirrored)
+    a = np.arange(1.0, n + 1)
+    np.testing.assert_array_equal(te.evaluate(y, {x: a}), np.pad(a, reach, "symmetric"))
+    assert not te.differentiate((y * y).sum(), x).explain().scatters

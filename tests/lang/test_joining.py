@@ -105,3 +105,12 @@ def test_creation() -> None:
         te.arange(1, 5, 0)
     with pytest.raises(ValueError, match="cannot be negative"):
         te.zeros((3, -1))
+
+
+def test_padding_by_the_value_as_numpy_calls_it() -> None:
+    x = te.placeholder((2, 3), name="x")
+    a = np.arange(6, dtype="float32").reshape(2, 3)
+    for pad in (te.pad, np.pad):
+        np.testing.assert_array_equal(
+            te.evaluate(pad(x, 1, constant_values=7), {x: a}), np.pad(a, 1, constant_values=7)
+        )

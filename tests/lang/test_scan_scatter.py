@@ -216,3 +216,12 @@ def test_the_first_axes_may_have_names_and_the_others_none() -> None:
     np.testing.assert_array_equal(shifted[1:], values.cumsum(0)[:-1])
     with pytest.raises(ValueError, match=r"expected 2 expressions, .*, found 3"):
         te.scan((4,), lambda a, b, *at: (1.0, 2.0, 3.0))
+
+
+def test_a_scatter_takes_functions_of_its_axes() -> None:
+    x = te.placeholder((5,), name="x")
+    r = te.reduce_axis(5, name="r")
+    told = te.scatter((2, 3), [r], lambda r: (r % 2, r % 3), lambda r: x[r], where=lambda r: r > 0)
+    plain = te.scatter((2, 3), [r], (r % 2, r % 3), x[r], where=r > 0)
+    feed = {x: np.arange(5, dtype="float32")}
+    np.testing.assert_array_equal(te.evaluate(told, feed), te.interpret(plain, feed))

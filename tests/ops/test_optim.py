@@ -59,6 +59,13 @@ def test_clipping_is_that_of_torch(most: float) -> None:
         np.testing.assert_allclose(have, want.grad.numpy(), rtol=1e-9)
 
 
+def test_clipping_takes_a_nest_of_arrays() -> None:
+    nest = {"w": np.float32([3, 0]), "b": [np.float32([[4]])]}
+    found = optim.clip_by_global_norm(nest, 1.0)
+    np.testing.assert_allclose(found["w"], [0.6, 0], rtol=1e-6)
+    np.testing.assert_allclose(found["b"][0], [[0.8]], rtol=1e-6)
+
+
 def regression(optimizer: Any) -> tuple[Any, Any, Any]:
     """A training step of y = w x + b, and data for it."""
     x, y = te.placeholder((8, 3), name="x"), te.placeholder((8,), name="y")
@@ -331,6 +338,16 @@ def test_the_rate_is_a_function_of_the_steps_done(way: str) -> None:
         _, state = step(state, x, y)
         expected -= (0.5 if t < 2 else 1 / (t + 1)) * float(2 * np.mean((expected * x - y) * x))
     np.testing.assert_allclose(state.params[0] if way == "tensors" else state.params, expected, rtol=1e-5)
+
+
+def test_a_step_of_a_function_tells_what_was_compiled() -> None:
+    step = optim.train_step(lambda p, x: ((x * p["w"]) ** 2).sum(), optimizer=optim.AdamW(0.1))
+    assert "AdamW(lr=0.1" in str(step)
+    assert "decoupled" not in str(step)
+    assert "not called on arrays yet" in str(step.explain())
+    step(step.start({"w": np.ones(3, "float32")}), np.ones(3, "float32"))
+    assert "data_0 : float32[3]" in str(step.explain())
+    assert "compiled in" in str(step.explain())
 
 
 def test_a_state_prints_shapes_and_not_elements() -> None:

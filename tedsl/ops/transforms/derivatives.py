@@ -203,9 +203,11 @@ def _check_loss(loss: Any, what: str, has_aux: bool) -> None:
     if not isinstance(loss, Tensor):
         loss = loss.value if isinstance(loss, Static) else loss
         hint = ""
-        if isinstance(loss, (tuple, list)) and not has_aux:
-            hint = "; return what comes beside the loss with has_aux=True"
-        raise TypeError(f"{what} at {user_location()}: {expected}, found {type(loss).__name__} ({loss!r:.40}){hint}")
+        found = f"{type(loss).__name__} ({loss!r:.40})"
+        if isinstance(loss, (tuple, list)):
+            found = f"{type(loss).__name__} of {len(loss)}"
+            hint = "" if has_aux else "; return what comes beside the loss with has_aux=True"
+        raise TypeError(f"{what} at {user_location()}: {expected}, found {found}{hint}")
     if not loss.dtype.is_float:
         raise IntegerGradientError(
             f"{what} at {user_location()}: {expected}, found {loss.dtype}; te.cast it to a float"

@@ -100,7 +100,8 @@ def transformed(
     """What `make(f, *options)` returns: `rule` with the parameters of `f`."""
     wrapped = functools.wraps(f, updated=())(rule)
     derives = getattr(f, "isolates", False) if isolates is None else isolates
-    name = re.sub(r"\W", "", f"{make.__name__}_{name_of(f)}")
+    inner = f.name if isinstance(f, Transformed) else name_of(f)
+    name = re.sub(r"\W", "", f"{make.__name__}_{inner}")
     return Transformed(wrapped, name, argnums, derives, (make, (f, *options)), symbolic, worth)
 
 
