@@ -20,8 +20,10 @@ from schedules.placing.placement import placed
 from schedules.placing.places import Placement
 from schedules.placing.tails import becomes_vectors, is_long
 from schedules.plan import Plan, Step, dimensions
+from tedsl.lang.expr import Apply, Fn
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
+from tedsl.lang.traverse import topological
 
 __all__ = ["may_lie_on", "with_row_ends"]
 
@@ -81,7 +83,7 @@ def _may_shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placemen
         return is_vector and is_long(plan, d, places)
     if d.stage not in plan.program.final or known is None or known < d.factor or known % d.factor == 0:
         return False
-    if _is_in_place(plan, d.stage, places):
+    if not _may_be_repeated(plan, d.stage, places):
         return False
     return is_vector or (_slides_inside(plan, d, places) and (-known % d.factor) <= MOST_TWICE * known)
 
@@ -91,12 +93,26 @@ def _slides_inside(plan: Plan, d: Split, places: Mapping[str, Placement]) -> boo
     return any(p.store == (d.stage, d.outer) and p.loop != d.outer for p in places.values())
 
 
-def _is_in_place(plan: Plan, name: str, places: Mapping[str, Placement]) -> bool:
-    """Whether a result may lie in the memory of an input, so that what was written must not be read again."""
+def _may_be_repeated(plan: Plan, name: str, places: Mapping[str, Placement]) -> bool:
+    """Whether elements of a result may be computed again from another beginning: not where it may lie in the memory of
+    an input, so that what was written must not be read again, nor where it reads by blocks, which begin at multiples.
+    """
     result, stages = plan.program.stages[name], plan.program.stages
     assert isinstance(result, Compute)
     inside = {stages[n] for n, p in places.items() if n in stages and p.kind in ("inline", "at")}
-    return may_lie_on(result, inside)
+    return not may_lie_on(result, inside) and not _reads_by_blocks(result, inside)
+
+
+def _reads_by_blocks(root: Compute, inside: AbstractSet[Operation]) -> bool:
+    """Whether a stage, or one of the stages `inside` that it is made of, reads at a quotient or a remainder."""
+    made: dict[Operation, None] = {root: None}
+    pending: list[Operation] = [root]
+    for op in pending:
+        new = [t.op for t in op.inputs if t.op in inside and t.op not in made]
+        made.update(dict.fromkeys(new))
+        pending += dict.fromkeys(new)
+    indices = topological(index for op in made for read in op.reads for index in read.indices)
+    return any(isinstance(node, Apply) and node.fn in (Fn.FLOORDIV, Fn.MOD) for node in indices)
 
 
 def may_lie_on(root: Compute, inside: AbstractSet[Operation]) -> bool:

@@ -189,6 +189,15 @@ def test_memory_that_is_read_again_is_not_written_over() -> None:
     np.testing.assert_array_equal(x, te.build(A, C)(X))
 
 
+@pytest.mark.parametrize(("columns", "dtype"), [(330, "float32"), (332, "float32"), (331, "float64")])
+def test_tiles_begin_where_the_packed_columns_do(columns: int, dtype: str) -> None:
+    """Without masks a result's last tile may begin earlier, but not where it would look up its columns one by one."""
+    a, b = te.placeholder((300, 312), dtype), te.placeholder((312, columns), dtype)
+    loops = te.build([a, b], a @ b, target="x86-64-v3").source("stmt")
+    assert "matmul_columns" in loops
+    assert "%" not in loops
+
+
 def test_a_symbolic_extent_that_is_a_multiple() -> None:
     n = te.var("n")
     A = te.placeholder((4 * n,), name="A")

@@ -14,6 +14,7 @@ from tedsl.lang.tensor import Compute
 __all__ = ["schedule_sums"]
 
 LONG = 32  # terms of the innermost loop of the sum, from which on unrolling it pays
+MANY = 1 << 25  # multiplications, from which on it does: a few percent of less than 2 ms are not worth the time to build
 
 
 def schedule_sums(p: Panels, at: str) -> None:
@@ -53,7 +54,8 @@ def _in_registers(
 def _unrolled(p: Panels, loop: str) -> list[Directive]:
     """Several terms at once, where what is read of the rows lies side by side."""
     stage = p.sums.op.name
-    unroll = p.machine.choose("unroll", 4, p.found.op.name)
+    work = p.found.points(p.found.op.axes) * p.found.terms
+    unroll = p.machine.choose("unroll", 2 if work >= MANY else 1, p.found.op.name)
     many = number(p.found.sums[-1].extent) or 0
     streamed = p.row_copy is None or p.row_copy.lane is not None
     if not (unroll > 1 and many % unroll == 0 and many >= LONG and streamed):
