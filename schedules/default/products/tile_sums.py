@@ -14,7 +14,7 @@ from tedsl.lang.tensor import Compute
 __all__ = ["schedule_sums"]
 
 LONG = 32  # terms of the innermost loop of the sum, from which on unrolling it pays
-MANY = 1 << 25  # multiplications, from which on it does: a few percent of less than 2 ms are not worth the time to build
+MANY = 1 << 25  # multiplications, from which on it does: others are not worth the time to build
 
 
 def schedule_sums(p: Panels, at: str) -> None:
