@@ -15,7 +15,8 @@ COLUMNS = 103  # letters of code in a line of a page
 SHORT_NAME, LONG_NAME = 12, 40  # letters of a name in a table: whole on every screen, broken on every screen
 NESTED = 95  # letters of a line below an entry of the reference
 DENSE = 15  # letters more that fit a line in small letters
-MANY, SEVERAL = 9, 4  # columns from which a table is set in small letters: on every screen, on a phone
+MANY, SEVERAL = 9, 3  # columns from which a table is set in small letters: on every screen, on a phone
+BROAD = 560  # pixels from which a plot scrolls on a phone, where its labels would be too small
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
 os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots legible on light and on dark
@@ -123,6 +124,17 @@ def _break_between_words(name: Any) -> None:
         name += [nodes.Text(word), nodes.raw("", "<wbr>", format="html")]
 
 
+def _plots(app: Any, doctree: Any, page: str) -> None:
+    """Marks plots that are much wider than a phone, and says what they are instead of the names of their files."""
+    for image in doctree.findall(nodes.image):
+        path = HERE / image["uri"]
+        if "jupyter_execute" in path.parts and path.exists():
+            image["alt"] = "plot"
+            with path.open("rb") as file:
+                width = int.from_bytes(file.read(20)[16:], "big")  # as the head of a PNG tells it
+            image["classes"] += ["broad"] if width >= BROAD else []
+
+
 def _callables(app: Any, doctree: Any, page: str) -> None:
     """Functions of axes are written as such: type checkers choose among more forms than a reader needs.
 
@@ -146,3 +158,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-signature", _signature)
     app.connect("doctree-resolved", _widths)
     app.connect("doctree-resolved", _callables)
+    app.connect("doctree-resolved", _plots)

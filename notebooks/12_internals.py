@@ -106,8 +106,8 @@ assert kernel.stats.compile_ms == before
 assert kernel.stats.copies == []
 
 # %% [markdown]
-# Memory that lies otherwise is taken as it is: columns of a Fortran array, every second row, a mirrored one. Where
-# the innermost stride is not one, a variant is compiled for it, once.
+# Arrays need not be contiguous: some columns, every second row and a reversed array are read where they lie. If the
+# innermost stride is not one, the kernel is compiled once more, for all such arrays.
 
 # %%
 wide = rng.random((40, 32), dtype="float32")

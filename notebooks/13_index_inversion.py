@@ -32,7 +32,7 @@ shift
 
 # %% [markdown]
 # Each point has the color of the element that it reaches. Elements 0 to 2 and 11 are reached by none: the guard says
-# between what x must lie. A side that the shape of S proves is not asked.
+# between what x must lie. A bound that the shape of S implies is left out.
 #
 # ## Stride
 #
@@ -59,7 +59,7 @@ taps
 # %% [markdown]
 # ## Dilation, and extents that are symbols
 #
-# Symbols that are no coordinates are parameters. `check` tries many of their values, the picture takes one.
+# All other symbols are parameters. `check` tries many of their values, the picture takes one.
 
 # %%
 dilation = invert([y + 3 * r], {y: (0, n), r: (0, 3)}, [n + 6])
@@ -92,7 +92,7 @@ unflatten
 # %% [markdown]
 # ## Transpose
 #
-# As two indices it is nothing. In flat memory it is a permutation that looks like noise, until it is inverted.
+# With two indices a transpose is trivial. In flat memory it is a permutation that looks like noise, until it is inverted.
 
 # %%
 transpose = invert([5 * Mod(k, 3) + floor(k / 3)], {k: (0, 15)}, [15])
@@ -114,8 +114,8 @@ wrap
 # %% [markdown]
 # ## Clamp
 #
-# What would leave the array at either side piles up at its edge. Edges are sums over one element each; the interior
-# is not asked whether it is an edge.
+# Points that would leave the array pile up at its edges. Each edge is one sum, and the interior needs no test for
+# being an edge.
 
 # %%
 clamp = invert([Min(Max(x - 2, 0), n - 1)], {x: (0, n + 4)}, [n])

@@ -14,7 +14,7 @@ from PIL import Image
 import tedsl as te
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
-SIZE = "820,580"
+SIZE = "820,612"
 GROUND = {"light": "#ffffff", "dark": "#0d1117"}
 
 
