@@ -92,7 +92,8 @@ unflatten
 # %% [markdown]
 # ## Transpose
 #
-# With two indices a transpose is trivial. In flat memory it is a permutation that looks like noise, until it is inverted.
+# With two indices a transpose is trivial. In flat memory it is a permutation that looks like noise, until it is
+# inverted.
 
 # %%
 transpose = invert([5 * Mod(k, 3) + floor(k / 3)], {k: (0, 15)}, [15])

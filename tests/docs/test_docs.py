@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import functools
+import html
 import importlib.util
 import io
 import pkgutil
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -55,8 +57,30 @@ def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
     for name in ("schedules.stage_view.StageView.rfactor", "tedsl.testing.check_op", "tedsl.display.plot.roofline"):
         assert f'id="{name}"' in pages
     assert (tmp_path / "made" / "notebooks" / "00_five_minutes.html").exists()
+    assert dead_links(tmp_path) == []
+    assert re.findall(r"The example of (?!<a )[^\n]{,60}", pages) == [], "examples below another name are linked"
     loads = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*')
     assert [(path.name, found) for path in tmp_path.rglob("*.html") for found in loads.findall(path.read_text())] == []
+
+
+def dead_links(site: Path) -> list[tuple[str, str]]:
+    """Links within a site that lead to no page of it, or to no place on the page."""
+    texts = {path.resolve(): path.read_text() for path in site.rglob("*.html")}
+    places = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
+    found = []
+    for path, text in texts.items():
+        for link in set(re.findall(r'<a [^>]*\bhref="([^"]+)"', text)):
+            name, _, place = html.unescape(link).partition("#")
+            target = (path.parent / unquote(name)).resolve() if name else path
+            if ":" not in name and (not target.exists() or (place and unquote(place) not in places.get(target, ()))):
+                found.append((path.name, link))
+    return found
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<h1 id="top"><a href="b.html#x"><a class="c" href="#top"><a href="https://d.e">')
+    (tmp_path / "b.html").write_text('<p id="y"><a href="a.html#top"><a href="c.html">')
+    assert sorted(dead_links(tmp_path)) == [("a.html", "b.html#x"), ("b.html", "c.html")]
 
 
 def test_a_page_is_a_notebook_of_its_examples() -> None:
