@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import as_tensor, is_one
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import same_extent
+from tedsl.lang.extents import number, same_extent
 from tedsl.lang.reducers import BUILTIN, reduce_expr
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
@@ -20,6 +21,9 @@ __all__ = ["dot", "einsum", "matmul", "outer", "tensordot"]
 
 # A subscript: one label per dimension. Labels are letters; those that an ellipsis stands for are negative numbers.
 Labels = tuple[Any, ...]
+
+UNKNOWN = 256  # an extent that is a symbol, or 0
+MOST_TRIED = 7  # operands whose orders are all compared; of more the first two are taken
 
 
 @takes_variables
@@ -85,7 +89,7 @@ def outer(a: Any, b: Any) -> Tensor:
 
 @takes_variables
 def einsum(subscripts: str, *operands: Any) -> Tensor:
-    """Einstein summation as NumPy writes it; of three operands or more, two at a time from the left."""
+    """Einstein summation as NumPy writes it; of many operands two at a time, in the order of the least work."""
     what = f"te.einsum {subscripts!r}"
     if not isinstance(subscripts, str):
         raise TypeError(
@@ -95,10 +99,42 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
     inputs, result = _parsed(subscripts, tensors, what)
     terms = list(zip(tensors, inputs, strict=True))
     while len(terms) > 2:
-        later = {label for _, labels in terms[2:] for label in labels} | set(result)
-        kept = tuple(label for label in dict.fromkeys(terms[0][1] + terms[1][1]) if label in later)
-        terms[:2] = [(_contract(terms[:2], kept, what, "einsum"), kept)]
+        places = _first_pair(terms, result, what) if len(terms) <= MOST_TRIED else [0, 1]
+        taken = [terms[n] for n in places]
+        terms = [term for n, term in enumerate(terms) if n not in places]
+        later = {label for _, labels in terms for label in labels} | set(result)
+        needed = [v for v in dict.fromkeys(v for _, labels in taken for v in labels) if v in later]
+        kept = (*(v for v in needed if v not in result), *(v for v in result if v in needed))
+        terms.insert(places[0], (_contract(taken, kept, what, "einsum"), kept))
     return _contract(terms, result, what, "einsum")
+
+
+def _first_pair(terms: Sequence[tuple[Tensor, Labels]], result: Labels, what: str) -> list[int]:
+    """The two operands whose product comes first in the order of the least work, among equals from the left.
+
+    Sets of operands are the bits of a number; of each the work is found from that of its parts.
+    """
+    sizes = {label: number(extent) or UNKNOWN for label, extent in _extents(terms, what).items()}
+    whole = (1 << len(terms)) - 1
+    inside = [
+        {v for n, (_, labels) in enumerate(terms) if those >> n & 1 for v in labels} for those in range(whole + 1)
+    ]
+    kept = [inside[those] & (inside[whole ^ those] | set(result)) for those in range(whole + 1)]
+    work, last = [0] * (whole + 1), [0] * (whole + 1)
+    for those in range(1, whole + 1):
+        first = those & -those
+        splits = [part for part in range(1, those) if part & those == part and not part & first]
+        ways = [
+            (work[p] + work[those ^ p] + math.prod(sizes[v] for v in kept[p] | kept[those ^ p]), p.bit_count(), -p)
+            for p in splits
+        ]
+        if ways:
+            work[those], _, at = min(ways)
+            last[those] = -at
+    pair = whole
+    while pair.bit_count() > 2:
+        pair = max(pair ^ last[pair], last[pair], key=int.bit_count)
+    return [n for n in range(len(terms)) if pair >> n & 1]
 
 
 def _parsed(subscripts: str, tensors: list[Tensor], what: str) -> tuple[list[Labels], Labels]:

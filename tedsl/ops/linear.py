@@ -47,5 +47,5 @@ def matmul(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 @op
 def einsum(subscripts: str, *operands: te.Tensor) -> te.Tensor:
-    """Einstein summation as numpy.einsum writes it, operands taken two at a time from the left."""
+    """Einstein summation as numpy.einsum writes it, two operands at a time, in the order of the least work."""
     return te.einsum(subscripts, *operands)

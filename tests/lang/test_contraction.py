@@ -83,3 +83,23 @@ def test_einsum(case: tuple[Any, ...], symbolic: bool) -> None:
 def test_bad_einsum(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         te.einsum(text, te.placeholder((3, 4)))
+
+
+@pytest.mark.parametrize(("text", "shapes"), [
+    ("ab,cd,bc->ad", [(40, 30), (20, 50), (30, 20)]), ("nk,kde,nd->ne", [(24, 3), (3, 40, 20), (24, 40)]),
+    ("i,j,k,ijk->", [(12,), (11,), (10,), (12, 11, 10)]),
+    ("ab,bc,cd,de,ef,f->a", [(9, 8), (8, 9), (9, 8), (8, 9), (9, 8), (8,)]),
+])  # fmt: skip
+def test_operands_are_contracted_in_the_order_of_the_least_work(text: str, shapes: list[tuple[int, ...]]) -> None:
+    operands = [te.placeholder(shape, "float64") for shape in shapes]
+    result = te.einsum(text, *operands)
+    flops = np.einsum_path(text, *(np.empty(shape) for shape in shapes), optimize=("optimal", 1 << 40))[1]
+    assert te.work(result).flops <= 1.1 * float(flops.split("Optimized FLOP count:")[1].split()[0]), flops
+
+
+def test_operands_of_unknown_extents_and_many_labels() -> None:
+    n = te.var("n")
+    a, b, c = te.placeholder((n, 4)), te.placeholder((4, n)), te.placeholder((n, 0))
+    assert te.einsum("ij,jk,kl->il", a, b, c).shape == (n, 0)
+    many = te.einsum("ab,...,c->...ca", te.placeholder((1, 1)), te.placeholder((1,) * 52), te.placeholder((1,)))
+    assert many.ndim == 54
