@@ -27,6 +27,7 @@ from tedsl.backend.host.threads import set_num_threads
 __all__ = ["largest_error", "main", "workloads"]
 
 SECONDS = 0.4  # of each side, but at least three calls
+WARM = 5  # calls before these: the first ones of a program of many kernels make a list of them
 
 
 def workloads(program: Program, sizes: tuple[int, ...], kinds: str = "fg") -> Iterable[Workload]:
@@ -77,6 +78,9 @@ def measured(workload: Workload, threads: int) -> tuple[str, float]:
     sides = {"ours": lambda: kernel(*workload.arrays, out=found), **others}
     set_num_threads(threads)
     with threadpool_limits(threads, user_api="blas"):
+        for call in sides.values():
+            for _ in range(WARM):
+                call()
         times: dict[str, list[float]] = {name: [] for name in sides}
         for turn in range(200):
             for name, call in sides.items():

@@ -7,6 +7,7 @@ and the index that it guards are seen to depend on the same combination of loops
 
 from __future__ import annotations
 
+from schedules.bands import both, either
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import Facts, naturals
 from tedsl.lang import functions as fn
@@ -83,12 +84,12 @@ def tidy(node: Expr) -> Expr:
         a, b = node.args
         if a is FALSE or b is FALSE:
             return FALSE
-        return b if a is TRUE else a if b is TRUE else node
+        return b if a is TRUE else a if b is TRUE else both(node)
     if node.fn is Fn.OR:
         a, b = node.args
         if a is TRUE or b is TRUE:
             return TRUE
-        return b if a is FALSE else a if b is FALSE else node
+        return b if a is FALSE else a if b is FALSE else either(node)
     if node.fn is Fn.SELECT and isinstance(node.args[0], Const):
         return node.args[1] if node.args[0].value else node.args[2]
     if node.fn is Fn.ADD and (node.dtype is INT32 or node.dtype.is_float):

@@ -33,7 +33,13 @@ from schedules.default.patterns.nests import plan_nests, windows_alone
 from schedules.default.patterns.outputs import merge_outputs
 from schedules.default.patterns.padding import is_window, padded_windows
 from schedules.default.patterns.pipelines import pipelines_of, plan_pipelines
-from schedules.default.patterns.scans import along_memory, parts_read_through, plan_scan, steps_asked_for
+from schedules.default.patterns.scans import (
+    adds_one_by_one,
+    along_memory,
+    parts_read_through,
+    plan_scan,
+    steps_asked_for,
+)
 from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.patterns.short_rows import plan_short_row
 from schedules.default.patterns.slice_loops import plan_slices
@@ -326,8 +332,11 @@ def _add_part(rw: Rewriting, part: Compute, machine: Machine, *, plain: bool) ->
 def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) -> None:
     """A scan with what it reads turned to lie along its vectors."""
     made = along_memory(rw, op)
-    rw.directives += plan_scan(made, machine)
+    said = plan_scan(made, machine)
+    rw.directives += said
     rw.add(made, original)
+    if adds_one_by_one(made, said):
+        rw.regrouped.add(made.name)
 
 
 def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> None:

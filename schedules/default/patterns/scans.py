@@ -23,6 +23,7 @@ from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
+from tedsl.analysis.terms import product_of
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
@@ -30,7 +31,7 @@ from tedsl.lang.phases import part_shown, phases_of, read_through
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, topological
 
-__all__ = ["along_memory", "parts_read_through", "plan_scan", "rows_summed_alike", "steps_asked_for"]
+__all__ = ["adds_one_by_one", "along_memory", "parts_read_through", "plan_scan", "rows_summed_alike", "steps_asked_for"]
 
 T = TypeVar("T")
 
@@ -163,6 +164,13 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
         say += _in_tasks(op, nest, counts, machine)
     return say
+
+
+def adds_one_by_one(op: Scan, say: Sequence[Directive]) -> bool:
+    """Whether its steps have sums of products and no vectors: a term waits for another unless their order is free."""
+    sums = [n for n in op.nodes if isinstance(n, Reduce) and n.reducer.kind in ("sum", "sums")]
+    products = any(product_of(v) is not None for n in sums for v in n.values)
+    return products and not any(isinstance(d, Vectorize) for d in say)
 
 
 def _alone(op: Scan, nest: Nest) -> list[Directive]:

@@ -22,6 +22,7 @@ from tedsl.backend.assembly.lane_choices import chosen_in_lanes
 from tedsl.backend.assembly.masked_stores import masked_singly, unmasked
 from tedsl.backend.assembly.min_max import extremes
 from tedsl.backend.assembly.nontemporal import streamed, tags_of
+from tedsl.backend.assembly.partial_sums import summed_side_by_side
 from tedsl.backend.assembly.prefetch import fetched_ahead
 from tedsl.backend.assembly.reciprocals import multiplied
 from tedsl.lang.dataclass import dataclass
@@ -66,6 +67,10 @@ PASSES = (
     Pass("exponentials", "faster", lambda lines, around: scaled(lines, around.features)),
     Pass("extremes", "faster", lambda lines, around: extremes(lines, around.features)),
     Pass("lane choices", "faster", lambda lines, _: chosen_in_lanes(lines)),
+    Pass(
+        "partial sums", "faster", lambda lines, around: summed_side_by_side(lines, around.features),
+        lambda around: {"avx2", "fma"} <= around.features,
+    ),
     Pass("fused multiply-add", "faster", lambda lines, around: fused(lines, around.features)),
     Pass("prefetches", "faster", lambda lines, around: fetched_ahead(lines, tags_of(lines, around.streams))),
     Pass(

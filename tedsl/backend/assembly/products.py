@@ -16,9 +16,12 @@ from tedsl.lang.dataclass import dataclass
 __all__ = ["DEFINED", "FLOATS", "Condition", "Instruction", "Lane", "MarkedProduct", "MarkedProducts", "pair", "shape"]
 
 FLOATS = ("float", "double")
-_KINDS = "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|extractelement|sext|zext|freeze|phi|load"
+_KINDS = (
+    "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|extractelement|sext|zext|freeze|phi|load|shl"
+)
 DEFINED = re.compile(rf"^  ({NAME}) = (?:tail )?({_KINDS}) (.*?)(?:, ![\w.]+ !\d+)*$")
 _TYPE = re.compile(r"(?:<(\d+) x (\w+)>|(\w+)) (.*)$")
+_FLAGS = re.compile(r"^(?:nneg |nuw |nsw )+")
 _ARRIVING = re.compile(r"\[ (.+?), %")
 _LANE = re.compile(r"(?:i\d+|float|double) ([-+.\w]+)")
 _ZEROS, _NEGATIVE_ZERO = ("zeroinitializer", "0", "0.000000e+00"), "-0.000000e+00"
@@ -173,6 +176,23 @@ class MarkedProducts:
                 return product, Condition(f"{chosen.type} {test}", k == 1, is_negative)
         return None
 
+    def is_loosely_marked(self, name: str) -> bool:
+        """Whether a marked product may be added at any place among the terms of its sum."""
+        own = self.made.get(name)
+        while own is not None and own.kind in ("bitcast", "fneg", "xor"):
+            if own.kind == "xor" and any(self.is_loose(operand) for operand in own.operands):
+                return True
+            name = own.operands[0]
+            own = self.made.get(name)
+        return False
+
+    def is_loose(self, name: str) -> bool:
+        """Whether a number is the argument that is 0 as the mark of such a product, twice as large."""
+        own = self.made.get(name)
+        while own is not None and own.kind in ("sext", "zext", "freeze"):
+            own = self.made.get(own.operands[0])
+        return own is not None and own.kind == "shl" and self._sign_of_zero(own.operands[0]) is not None
+
     def without_mark(self, name: str, own: Instruction) -> str | None:
         """An exclusive or of a float's bits with the argument that is 0, without that; None where it is another one."""
         found = self._without_zero(own)
@@ -214,14 +234,14 @@ class MarkedProducts:
         if own.kind == "xor" and _constant(own.operands[1]) in _SIGNS:
             sign = self._sign_of_zero(own.operands[0])
             return None if sign is None else not sign
-        source = own.operands[0] if own.kind in ("sext", "zext", "freeze") else _mover_of(own)
+        source = own.operands[0] if own.kind in ("sext", "zext", "freeze", "shl") else _mover_of(own)
         return None if source is None else self._sign_of_zero(source)
 
 
 def _parsed(kind: str, text: str) -> Instruction | None:
     if kind == "load":
         return Instruction(kind, text.partition(",")[0], ())
-    match = _TYPE.match(text.removeprefix("nneg "))
+    match = _TYPE.match(_FLAGS.sub("", text))
     if match is None:
         return None
     type_ = f"<{match[1]} x {match[2]}>" if match[1] else match[3]

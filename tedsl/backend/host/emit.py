@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 
 from tedsl.backend.host.linker import initialize
 
-__all__ = ["Definitions", "emit_assembly", "emit_object"]
+__all__ = ["Definitions", "emit_assembly", "emit_object", "optimized"]
 
 Definitions = Callable[[str, str], Mapping[str, str]]  # (triple, layout of data) -> LLVM assembly by symbol
 
@@ -28,6 +28,16 @@ def emit_assembly(assembly: str, definitions: Definitions | None = None) -> str:
     """The same as text."""
     module = _linked(assembly, definitions)
     return str(_machine(module.triple).emit_assembly(module))
+
+
+def optimized(assembly: str) -> str:
+    """The assembly of a module after all of LLVM's passes for speed."""
+    module = llvm.parse_assembly(assembly, llvm.create_context())
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(_machine(module.triple), options)
+    builder.getModulePassManager().run(module, builder)
+    return str(module)
 
 
 def _linked(assembly: str, definitions: Definitions | None) -> Any:

@@ -198,11 +198,15 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     )  # fmt: skip
 
 
-def combined(ctx: Context, scope: Scalars, reduce: Reduce, condition: Expr) -> tuple[list[Halide], tuple[Expr, ...]]:
-    """What a reduction combines where a condition holds, and when each of these counts."""
+def combined(
+    ctx: Context, scope: Scalars, reduce: Reduce, condition: Expr, *, anywhere: bool = False
+) -> tuple[list[Halide], tuple[Expr, ...]]:
+    """What a reduction combines where a condition holds, and when each of these counts; `anywhere`: in any order."""
     if reduce.reducer.kind not in ("sum", "sums"):
         return [scope.value(v) for v in reduce.values], (condition,) * len(reduce.values)
-    terms, counts = zip(*(added(ctx, scope, value, condition) for value in reduce.values), strict=True)
+    terms, counts = zip(
+        *(added(ctx, scope, value, condition, anywhere=anywhere) for value in reduce.values), strict=True
+    )
     return list(terms), counts
 
 
@@ -217,13 +221,13 @@ def where_counted(
     return tuple(n if t is None else hl.select(t, n, o) for t, n, o in zip(taken, new, old, strict=True))
 
 
-def added(ctx: Context, scope: Scalars, term: Expr, condition: Expr) -> tuple[Halide, Expr]:
+def added(ctx: Context, scope: Scalars, term: Expr, condition: Expr, *, anywhere: bool = False) -> tuple[Halide, Expr]:
     """A term of a sum where a condition holds, and that condition; a product is marked."""
     found = product_of(term)
     if found is None:
         return scope.value(term), condition
     dtype = term.dtype
-    product = ctx.product(scope.value(found.value), dtype)
+    product = ctx.product(scope.value(found.value), dtype, anywhere=anywhere)
     value = EMIT[Fn.NEG.value](product, dtype=dtype) if found.negative else product
     return value, fn.logical_and(condition, found.condition)
 

@@ -196,10 +196,13 @@ def _turns(
             total = total + at * factor
         return total
 
+    planned = ctx.loops.get(op.name, UNPLANNED)
+    singly = planned.regrouped and not planned.tiles and not planned.lanes
     made = []
     for turn in range(phase.turns):
         members = [i for i in phase.inner if i.turn == turn]
-        made.append(turn_of(ctx, members, ends, [_is_first(ctx, op, place, i, tiles) for i in members]))
+        firsts = [_is_first(ctx, op, place, i, tiles) for i in members]
+        made.append(turn_of(ctx, members, ends, firsts, singly=singly))
     return made
 
 
@@ -341,7 +344,8 @@ def _values(
             inner = scope()
             for component, value in results.items():
                 inner.bind(component, value)
-            made = accumulated(ctx, inner, member, turn, clock.tick, [old[slot] for slot in member.slots], mark)
+            held, anywhere = [old[slot] for slot in member.slots], ctx.loops.get(op.name, UNPLANNED).regrouped
+            made = accumulated(ctx, inner, member, turn, clock.tick, held, mark, anywhere=anywhere)
             for slot, first, value in zip(member.slots, member.kept.identity, made, strict=True):
                 stored = hl.select(clock.turn == 2 * number_of_turn + 1, value, new[slot])
                 new[slot] = hl.select(clock.turn == 2 * number_of_turn, first, stored)

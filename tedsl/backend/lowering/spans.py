@@ -16,7 +16,7 @@ from tedsl.analysis.affine import affine_of, form_of
 from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn
 from tedsl.lang.intervals import may_wrap
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine
@@ -33,11 +33,12 @@ class Ends(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Iterations:
-    """From `low` to before `high`, where `holds`; None says nothing."""
+    """From `low` to before `high`, where `holds`; None says nothing. `are_exact`: at all of them."""
 
     holds: Halide | None = None
     low: Halide | None = None
     high: Halide | None = None
+    are_exact: bool = False
 
     @property
     def are_all(self) -> bool:
@@ -49,6 +50,7 @@ class Iterations:
             _joined(self.holds, other.holds, lambda a, b: a & b),
             _joined(self.low, other.low, hl.max),
             _joined(self.high, other.high, hl.min),
+            self.are_exact and other.are_exact,
         )
 
     def either(self, other: Iterations) -> Iterations:
@@ -64,7 +66,12 @@ ALL = Iterations()
 
 
 def iterations_of(where: Expr, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Iterations:
-    """The iterations of an axis at which a condition may hold; `inner`: all axes of the reduction."""
+    """The iterations of an axis at which a condition may hold; `inner`: all axes of the reduction.
+
+    They are exact where the ends are those of a single element.
+    """
+    if where is TRUE:
+        return Iterations(are_exact=True)
     found: dict[tuple[Expr, bool], Iterations] = {}
     for node in topological(where):
         if not node.dtype.is_bool:
@@ -127,8 +134,8 @@ def _compared(fn: Fn, gap: Affine, axis: Axis, inner: frozenset[Axis], ends: End
     if least is None:
         return ALL
     if factor == 0:
-        return Iterations(holds=least <= 0)
-    return Iterations(high=1 - least) if factor > 0 else Iterations(low=least)
+        return Iterations(holds=least <= 0, are_exact=True)
+    return Iterations(high=1 - least, are_exact=True) if factor > 0 else Iterations(low=least, are_exact=True)
 
 
 def _joined(a: Halide | None, b: Halide | None, join: Callable[[Halide, Halide], Halide]) -> Halide | None:

@@ -36,13 +36,14 @@ class PlannedLoops:
     """What lowering is told of the loops of a stage: lanes of the vectors along an axis; whether they run in order.
 
     `tiles`: how many places along an axis of a step are computed together inside the loops of its sums, the vectors
-    first. `order`: the axes of a step with tiles.
+    first. `order`: the axes of a step with tiles. `regrouped`: terms of the sums within a step may come in any order.
     """
 
     lanes: Mapping[Axis, int] = field(default_factory=dict)
     in_order: bool = False
     tiles: Mapping[Axis, int] = field(default_factory=dict)
     order: tuple[Axis, ...] = ()
+    regrouped: bool = False
 
 
 UNPLANNED = PlannedLoops()
@@ -171,16 +172,18 @@ class Context:
             self.zero = hl.Param(hl.Int(32), "opaque_zero")
         return hl.Expr(self.zero)
 
-    def product(self, value: Halide, dtype: str) -> Halide:
+    def product(self, value: Halide, dtype: str, *, anywhere: bool = False) -> Halide:
         """A product that is added to a running sum, marked so that both round once: see `assembly.fma`.
 
         By the mark a kernel has fused multiply-add where its program says so. To find it by the shape of the code would
-        make it hang on the schedule: unrolled, or held in memory, a sum looks otherwise.
+        make it hang on the schedule: unrolled, or held in memory, a sum looks otherwise. `anywhere`: it may be added at
+        any place among the terms, see `assembly.partial_sums`.
         """
         if not self.fuses:
             return value
         bits = bits_of(value, dtype)
-        return from_bits(bits ^ hl.cast(bits.type(), self.opaque_zero()), dtype)
+        zero = hl.cast(bits.type(), self.opaque_zero())
+        return from_bits(bits ^ (zero << 1 if anywhere else zero), dtype)
 
     def opaque(self, value: Halide, dtype: str) -> Halide:
         """A value to combine with what an update holds, of which Halide knows nothing; floats cost no instruction.

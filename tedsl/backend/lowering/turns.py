@@ -119,29 +119,34 @@ def product_of_extents(ctx: Context, extents: Sequence[Expr]) -> Halide:
 class Turn:
     """Reductions that run together: the first of their iterations that counts (None: the first one), how many run.
 
-    Before them, their accumulators begin: so many times, 0 where all are computed somewhere else.
+    Before them, their accumulators begin: so many times, 0 where all are computed somewhere else. `counts`: whether
+    all of these iterations count for all members.
     """
 
     members: tuple[Inner, ...]
     first: Halide | None
     length: Halide
     begin: Halide
+    counts: bool
 
     def ordinal(self, tick: Halide) -> Halide:
         """Which iteration one is that runs."""
         return tick if self.first is None else self.first + tick
 
 
-def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence[Halide | None]) -> Turn:
+def turn_of(
+    ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence[Halide | None], *, singly: bool
+) -> Turn:
     """The iterations that one of the members may count; none where all members are computed somewhere else, which
-    `firsts` says.
+    `firsts` says. `singly`: the ends are those of a single element.
     """
     axes = members[0].reduce.axes
     length = product_of_extents(ctx, [extent_of(a) for a in axes])
-    span = ALL
+    span, counts = ALL, singly
     for k, member in enumerate(members):
         own = iterations_of(_condition(member.reduce), member.reduce.axes[0], frozenset(member.reduce.axes), ends)
         span = own if k == 0 else span.either(own)
+        counts = counts and own.are_exact and _condition(member.reduce) is _condition(members[0].reduce)
     first: Halide | None = None
     if not (span.low is None and span.high is None):
         count, begin = ctx.extent(extent_of(axes[0])), ctx.extent(axes[0].begin)
@@ -150,13 +155,15 @@ def turn_of(ctx: Context, members: Sequence[Inner], ends: Ends, firsts: Sequence
         rest = product_of_extents(ctx, [extent_of(a) for a in axes[1:]])
         first = None if span.low is None else start * rest
         length = hl.max((stop - start) * rest, 0)
+        if span.low is not None:
+            length = hl.select(span.low - begin < count, length, 0)
     length = length if span.holds is None else hl.select(span.holds, length, 0)
     here: Halide | None = firsts[0]
     for other in firsts[1:]:
         here = None if here is None or other is None else here | other
     if here is None:
-        return Turn(tuple(members), first, length, hl.i32(1))
-    return Turn(tuple(members), first, hl.select(here, length, 0), hl.select(here, hl.i32(1), hl.i32(0)))
+        return Turn(tuple(members), first, length, hl.i32(1), counts)
+    return Turn(tuple(members), first, hl.select(here, length, 0), hl.select(here, hl.i32(1), hl.i32(0)), counts)
 
 
 def _condition(reduce: Reduce) -> Expr:
@@ -173,8 +180,13 @@ def accumulated(
     tick: Halide,
     held: Sequence[Halide],
     mark: Callable[[Scalars, Expr], None],
+    *,
+    anywhere: bool,
 ) -> list[Halide]:
-    """The accumulators of a reduction after one more of its points; `mark` sees its terms before they are lowered."""
+    """The accumulators of a reduction after one more of its points; `mark` sees its terms before they are lowered.
+
+    `anywhere`: terms may be added in any order.
+    """
     reduce, kept = member.reduce, member.kept
     points = _points(ctx, reduce)
     counted = all(number(extent_of(a)) for a in reduce.axes)
@@ -184,10 +196,10 @@ def accumulated(
         scope.bind_loop(axis, value)
     for term in reduce.values:
         mark(scope, term)
-    terms, (holds, *_) = combined(ctx, scope, reduce, reduce.where)
+    terms, (holds, *_) = combined(ctx, scope, reduce, reduce.where, anywhere=anywhere)
     step = kept.step(held, terms, ordinal)
     taken = None if counted else reached < points
-    if holds is not TRUE:
+    if holds is not TRUE and not turn.counts:
         condition = scope.value(holds)
         taken = condition if taken is None else taken & condition
     return list(step) if taken is None else [hl.select(taken, s, b) for s, b in zip(step, held, strict=True)]

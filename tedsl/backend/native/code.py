@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 
-from tedsl.backend.host.linker import initialize
+from tedsl.backend.host.emit import optimized
 from tedsl.backend.native.order import order
 from tedsl.backend.native.places import places, runs
 
@@ -49,15 +48,4 @@ def definitions(symbol: str, triple: str, layout: str, processor: str) -> str:
     module.triple, module.data_layout = triple, layout
     made = (int(o) if o.isdigit() else o for o in options.split("_"))
     ROUTINES[routine](module, symbol, *made)
-    return _optimized(_DEFINED.sub(rf"\1 {processor}", str(module)), triple)
-
-
-def _optimized(assembly: str, triple: str) -> str:
-    initialize(triple)
-    module = llvm.parse_assembly(assembly, llvm.create_context())
-    module.verify()
-    machine = llvm.Target.from_triple(triple).create_target_machine(opt=3, reloc="pic", codemodel="default")
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return str(module)
+    return optimized(_DEFINED.sub(rf"\1 {processor}", str(module)))

@@ -205,5 +205,5 @@ def _loops(plan: Plan, *, in_place: bool) -> dict[str, PlannedLoops]:
             if in_place and any((number(a.extent) or 1) % count for a, count in tiles.items()):
                 tiles, order = {}, ()
             lanes = {a: n for a, n in plan.lanes(name).items() if a not in tiles}
-            found[name] = PlannedLoops(lanes, plan.is_in_order(name), tiles, order)
+            found[name] = PlannedLoops(lanes, plan.is_in_order(name), tiles, order, name in plan.regrouped)
     return found
