@@ -28,6 +28,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
+from tedsl.lang.traverse import operations_between
 
 __all__ = ["MOST_PROGRAMS", "compiled", "enough_bytes", "least_bytes", "plan_in_cache", "plans_along_time"]
 
@@ -204,6 +205,7 @@ class _Plan:
         self.carries: dict[tuple[Tensor, int], int] = {}  # what scans left, and at which step
         self.views: dict[View, int] = {}
         self.kernels: dict[tuple[Segment, int], tuple[SingleKernel, SegmentProgram]] = {}
+        self.firsts: dict[Segment, int] = {}  # the steps of the first turn
         self.again: set[int] = set()
 
     def plan(self) -> StepPlan:
@@ -252,8 +254,10 @@ class _Plan:
             return
         kernel, made = found
         inputs = [self._cell(given, tensor, segment) for given, tensor in made.inputs.items()]
-        if turn == 0 < self.line.turns - 1:
-            self.again.add(len(self.cutter.steps))
+        if turn == 0:
+            self.firsts[segment] = len(self.cutter.steps)
+        elif segment in self.firsts and self._computes_again(made):
+            self.again.add(self.firsts[segment])
         outputs = [self._result(given, tensor, segment) for given, tensor in made.outputs.items()]
         self.cutter.call(kernel, inputs, outputs)
         for (given, tensor), cell in zip(made.outputs.items(), outputs, strict=True):
@@ -265,6 +269,12 @@ class _Plan:
                 self.carries[given.of, segment.end if self.line.is_up(turn) else segment.begin] = cell
             elif given.kind == "sum":
                 self.cutter.numbers[given.of] = cell
+
+    def _computes_again(self, made: SegmentProgram) -> bool:
+        """Whether a segment of a later turn has scans of the first one."""
+        own = {timed.op.name for timed in self.line.timed.values() if timed.is_scan and timed.turn == 0}
+        operations = operations_between(made.inputs.values(), made.outputs.values())
+        return any(isinstance(op, Scan) and op.name in own for op in operations)
 
     def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel, SegmentProgram] | None:
         """The kernel of a segment, which those that are alike share; None where nobody needs what it computes."""

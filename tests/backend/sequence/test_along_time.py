@@ -390,6 +390,18 @@ def test_the_last_state_of_a_long_wave_needs_no_more_than_two_segments_and_all_e
     assert "calls compute again what was forgotten" in repr(kernel.program)
 
 
+def test_gradients_that_read_no_state_compute_none_again() -> None:
+    x = te.placeholder((4000,), "float64", name="x")
+    u = te.scan(
+        (400, 4000), lambda u, t, i: te.select(t == 0, x[i], 0.5 * u[t - 1, i] + 0.25 * u[t - 1, te.maximum(i - 1, 0)]),
+        axis=0, name="u",
+    )  # fmt: skip
+    loss = te.sum(lambda i: u[399, i] * u[399, i], axis=None)
+    kernel = te.build([x], [loss, *te.differentiate(loss, [x])], memory="3MB")
+    assert len(kernel.program.calls) > 20
+    assert "compute again" not in repr(kernel.program)
+
+
 def test_what_cannot_be_cut_is_said() -> None:
     inputs, outputs = wave()
     u = next(op for op in te.differentiate(outputs[0], [inputs[0]])[0].op.inputs if op.name == "u")
