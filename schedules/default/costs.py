@@ -28,15 +28,20 @@ __all__ = [
     "is_once",
     "is_pointwise",
     "is_same_point",
+    "pays_to_keep",
     "points",
     "shared_of",
+    "value_cost",
     "values_of",
 ]
 
 INLINE = 12  # arithmetic that is cheaper than a trip to memory
 MOST = 400  # arithmetic of one expression; longer ones take the compiler more time than the trip to memory takes
+MOST_IN_WINDOWS = 200  # the same of all that a window reads of one stage, a few operations each
+WIDE = 32  # places of a window
 MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
 FEW, OFTEN = 16, 8  # numbers that a row consists of, and times that each element of it is read
+LOADS = 3  # operations in the time that a number takes into the first cache and back
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
 UNKNOWN = 1024  # taken for an extent that is not known
@@ -144,11 +149,13 @@ def costs_of(
             continue  # a choice within each branch of a choice
         if _repeats(op) and any(_terms(reader) >= OFTEN * points(op.axes) for reader, _ in sites):
             continue
+        if _most_taps(op, sites) * costs.element[op] > MOST_IN_WINDOWS:
+            continue
         once = len(sites) == 1 and is_once(*sites[0])
         if (
             op in again
             or costs.element[op] <= machine.choose("inline", INLINE, op.name)
-            or ((once or op in single) and costs.element[op] <= MOST)
+            or ((once or op in single) and costs.element[op] <= MOST and not _is_wide_term(op, sites))
         ):
             costs.inlined.add(op)
     return costs
@@ -169,6 +176,17 @@ def _terms(op: Operation) -> int:
     return points((*getattr(op, "axes", ()), *sums))
 
 
+def _most_taps(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> int:
+    """How often one reader computes an element as its window moves over it."""
+    taps: dict[Operation, int] = {}
+    for reader, read in sites:
+        moved = {n for i in read.indices if not isinstance(i, Axis) for n in topological(i) if isinstance(n, Axis)}
+        if moved:
+            sums = points([a for a in moved if a.is_reduce])
+            taps[reader] = taps.get(reader, 0) + min(sums, max(1, _terms(reader) // max(1, points(op.axes))))
+    return max(taps.values(), default=0)
+
+
 def _paths(op: Operation, known: Mapping[Operation, int], inlined: AbstractSet[Operation]) -> int:
     """The ways from the values of a stage to what they are made of, with what is inlined."""
     paths: dict[Expr, int] = {}
@@ -179,9 +197,25 @@ def _paths(op: Operation, known: Mapping[Operation, int], inlined: AbstractSet[O
     return max(paths.values(), default=1)
 
 
+def _is_wide_term(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
+    """Whether a stage, a term of a sum, is a large window over another one, which is computed row by row beside it."""
+    is_term = any(isinstance(reader, Compute) and reader.reduction is not None for reader, _ in sites)
+    return is_term and sum(isinstance(r.tensor.op, Compute) and not is_same_point(op, r) for r in op.reads) > WIDE
+
+
+def pays_to_keep(cost: int, times: int) -> bool:
+    """Whether an element that is read so many times is dearer to compute each time than to keep in the cache."""
+    return cost > INLINE or (times - 1) * cost > LOADS * (times + 1)
+
+
 def element_cost(op: Operation) -> int:
     """What an element costs, without what is inlined into it."""
     return sum(map(_cost_of, op.nodes))
+
+
+def value_cost(op: Operation) -> int:
+    """What an element costs beside the arithmetic of the places at which it is read."""
+    return sum(map(_cost_of, values_of(op.expressions)))
 
 
 def _used_at_one_place(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
 from schedules.default.canonical.normal import normal
-from schedules.default.costs import INLINE, element_cost, is_pointwise, points
+from schedules.default.costs import INLINE, element_cost, is_pointwise, pays_to_keep, points, value_cost
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.terms import product_of
 from tedsl.lang import functions as fn
@@ -28,7 +28,8 @@ from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
 
 __all__ = ["expanded", "windows_between_stages"]
 
-MOST_TERMS = 32
+MOST_TERMS = 49
+MOST_PRODUCTS = 32  # terms that are products: of longer ones loops are as good
 MOST_OPERATIONS = 256
 MOST_GUARDED = 9  # products that a condition guards: each has what comes before it twice, as one rounding is kept
 COMBINE = {
@@ -77,7 +78,7 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
         within[op] = {op} if op in windows else set().union(*(within.get(source, ()) for source in sources))
         for read in form.reads:
             source = read.tensor.op
-            if _overlaps(form, read) and (source in windows or cost.get(source, 0) > INLINE):
+            if _overlaps(form, read) and (source in windows or pays_to_keep(cost.get(source, 0), windows.get(op, 1))):
                 found |= {op}.intersection(windows) | within.get(source, set())
     return found
 
@@ -119,7 +120,7 @@ def _terms_of(op: Compute) -> int:
         return 0
     is_position = reduce.reducer.kind in POSITIONS
     terms = math.prod(number(a.extent) or 0 if number(a.begin) is not None else 0 for a in reduce.axes)
-    operations = element_cost(op) + OF_POSITION * is_position
+    operations = value_cost(op) + OF_POSITION * is_position
     around = _is_around_data(op)
     if (
         not 1 <= terms <= MOST_TERMS
@@ -128,6 +129,8 @@ def _terms_of(op: Compute) -> int:
     ):
         return 0
     product = product_of(reduce.values[0]) if reduce.reducer.kind == "sum" else None
+    if product is not None and terms > MOST_PRODUCTS:
+        return 0
     guard = TRUE if product is None else fn.logical_and(reduce.where, product.condition)
     if not set(reduce.axes).isdisjoint(free_axes(guard)) and terms > MOST_GUARDED:
         return 0

@@ -46,6 +46,8 @@ __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 TASKS = 8  # for each core
 LONGEST_TASK = 1 << 20  # iterations: there may be fewer of them than sizes that are not known let expect
 MOST_UNROLLED = 32
+LONG_TERM = 128  # operations of a term of a sum, few of which are computed at once
+CHOICE = 100  # operations that take as long to compile as a step that finds a position, or one of several results
 MOST_WRITTEN = 512  # operations of the steps that are written out: for more, what a loop costs does not count
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
@@ -455,7 +457,8 @@ class GroupLoops:
         reduces = op.reduction is not None and definition == "body"
         most = self.machine.choose("vectors", _at_a_time(extent, width), op.name)
         fits = reduces and (extent is None or extent >= most * width) and along(op, vector)
-        wide = most if fits and not self._folds_across(op, vector) else 1
+        is_long = self.costs.element[op] > LONG_TERM  # several of them at once are more to compile, and no faster
+        wide = most if fits and not is_long and not self._folds_across(op, vector) else 1
         if reduces and self.rw.kinds.get(op.name) == "partial" and extent is not None and extent % width == 0:
             wide = min(extent // width, MOST_LANES)  # all of them in registers, wherever they are computed
         if extent is None and _steps(op) <= MOST_UNROLLED:
@@ -510,7 +513,9 @@ class GroupLoops:
             most = MOST_UNROLLED if not op.axes or number(op.axes[-1].extent) is not None else FEW_UNROLLED
             # Around a look-up a loop is no shorter when it is written out.
             steps = _steps(op)
-            written = steps * self.costs.element[op] * (_at_a_time(None, 1) if len(inner) > 1 else 1)
+            is_choice = len(op.outputs) > 1 or op.reduction.reducer.kind in ("argmax", "argmin")
+            operations = self.costs.element[op] + CHOICE * is_choice
+            written = steps * operations * (_at_a_time(None, 1) if len(inner) > 1 else 1)
             is_short = steps <= most and written <= MOST_WRITTEN and not op.looks_up
             if vectorized and is_short and not any(self._folds_across(op, a) for a in op.axes):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))

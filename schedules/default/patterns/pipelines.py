@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from schedules.default.costs import Costs, costs_of, is_pointwise, is_same_point, points
+from schedules.default.costs import Costs, costs_of, is_pointwise, is_same_point, pays_to_keep, points
 from schedules.default.groups import Group, read_by_checks
 from schedules.default.patterns.nests import TASKS, GroupLoops, shared_along
 from schedules.default.patterns.phases import phases_of
@@ -32,8 +32,6 @@ from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of
 
 __all__ = ["Pipeline", "pipelines_of", "plan_pipelines"]
-
-LOADS = 3  # operations in the time that a number takes into the first cache and back
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class _Search:
         if op not in self.costs.inlined:
             return True
         reads = len({(reader, read) for reader, read in sites})
-        return reads > 1 and (reads - 1) * self.costs.element[op] > LOADS * (reads + 1)
+        return reads > 1 and pays_to_keep(self.costs.element[op], reads)
 
 
 def _stays_inside(op: Compute, axis: Axis, read: Read) -> bool:

@@ -3,7 +3,8 @@
 Halide 21 makes a vector of elements at 16 places of 16 extractions of an index, 16 loads and 16 insertions, some 35
 cycles on x86, and no pass of LLVM's puts them together again. The gather takes about 12. Where a processor has none,
 or a slow one, LLVM's code generator takes it apart as Halide did; there vectors that are looked up at the same lanes
-share them (`shared_lanes`).
+share them (`shared_lanes`). Where the places are numbers beside one of them, as those that a border holds at an end,
+they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
+from tedsl.backend.assembly.neighbors import neighbors, put_in_place
 from tedsl.backend.assembly.shared_lanes import SharedLanes, apart, one_by_one
 from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.lang.dataclass import dataclass
@@ -23,19 +25,21 @@ __all__ = ["gathered"]
 _NAMES = re.compile(NAME)
 _DEFINED = re.compile(rf"^  ({NAME}) = (extractelement|insertelement|sext|zext nneg|zext|getelementptr|load) (.*)$")
 _EXTRACT = re.compile(rf"^<(\d+) x (i32|i64)> ({NAME}), i64 (\d+)$")
-_INSERT = re.compile(rf"^<(\d+) x (float|double|i32|i64)> (poison|{NAME}), \2 ({NAME}), i64 (\d+)$")
+_INSERT = re.compile(rf"^<(\d+) x (float|double|i8|i16|i32|i64)> (poison|{NAME}), \2 ({NAME}), i64 (\d+)$")
 _WIDENED = re.compile(rf"^i32 ({NAME}) to i64$")
-_ADDRESS = re.compile(rf"^(?:inbounds )?(?:nuw )?(float|double|i32|i64), ptr ({NAME}|@[\w.$]+), i64 ({NAME})$")
-_LOAD = re.compile(rf"^(float|double|i32|i64), ptr ({NAME}), align (\d+)(?:, !tbaa (!\d+))?$")
+_ADDRESS = re.compile(rf"^(?:inbounds )?(?:nuw )?(float|double|i8|i16|i32|i64), ptr ({NAME}|@[\w.$]+), i64 ({NAME})$")
+_LOAD = re.compile(rf"^(float|double|i8|i16|i32|i64), ptr ({NAME}), align (\d+)(?:, !tbaa (!\d+))?$")
 _LABEL = re.compile(r'^(?:[\w.$-]+|"[^"]*"):')
 _BARRIER = re.compile(
     r"^  (?:store |fence|(?:%\S+ = )?(?:atomicrmw|cmpxchg|(?:(?:tail|musttail|notail) )?call (?!.*@llvm\.)))"
 )
-_OTHER = re.compile(rf"^  ({NAME}) = ((?:add|shufflevector) .*)$")
+_OTHER = re.compile(rf"^  ({NAME}) = ((?:add|or disjoint|shufflevector) .*)$")
 _WRITES = re.compile(r"@llvm\.(?:masked\.(?:store|scatter|compressstore)|mem(?:cpy|move|set))")
-_BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
+_BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
+_NARROW = {"i8", "i16"}  # of which no processor has gathers
 _SHORT = {"float": "f32", "double": "f64"}
 LEAST = 32  # bytes of a vector from which on a gather is better than single loads
+LEAST_LANES = 8  # of a vector of narrow integers
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,11 @@ class _Function:
         lanes, count, element = chain
         last = self.defined[name][0]
         one = lanes[0]
+        if (near := self._neighbors(lanes, element, number)) is not None and not self._is_disturbed(lanes, last):
+            self.lines[last] = "\n".join([*near[0], f"  {name} = {near[1]}"])
+            return {step for lane in lanes for step in lane.steps} - {name}
+        if element in _NARROW:
+            return set()
         if name in self.shared:
             loads = [(lane.align, lane.alias) for lane in reversed(lanes)]
             self.lines[last] = "\n".join(one_by_one(name, self.shared[name], one.base, element, loads, number))
@@ -122,6 +131,20 @@ class _Function:
         wanted = f"<{count} x ptr>, i32 immarg, <{count} x i1>, {kind}"
         declared[f"declare {kind} @llvm.masked.gather.{short}.v{count}p0({wanted})"] = None
         return {step for lane in lanes for step in lane.steps} - {name}
+
+    def _neighbors(self, lanes: list[_Lane], element: str, number: int) -> tuple[list[str], str] | None:
+        """The lines that load elements whose places are numbers beside one of them, and the vector of these."""
+        (kind, vector), one = lanes[0].vector, lanes[0]
+        if any((lane.vector, lane.base) != ((kind, vector), one.base) for lane in lanes):
+            return None
+        if kind != f"<{len(lanes)} x i32>" or not {lane.widened for lane in lanes} <= {"sext", "zext nneg"}:
+            return None
+        found = neighbors(vector, self.others)
+        if found is None:
+            return None
+        alias = f", !tbaa {one.alias}" if one.alias and all(lane.alias == one.alias for lane in lanes) else ""
+        end = f"align {min(lane.align for lane in lanes)}{alias}"
+        return put_in_place(found, one.base, element, end, number)
 
     def _places(self, lanes: list[_Lane], number: int) -> list[str] | None:
         """The vector of places, behind the lines that make it; None where the lanes are not those of one vector."""
@@ -183,7 +206,9 @@ class _Function:
     def _shared(self, found: Mapping[str, _Chain]) -> dict[str, SharedLanes]:
         """What is gathered at lanes that others in its block are gathered at, too, but for a number that is added."""
         groups: dict[tuple[int, str], list[tuple[str, str]]] = {}
-        for name, (lanes, count, _) in found.items():
+        for name, (lanes, count, element) in found.items():
+            if element in _NARROW:
+                continue
             (kind, vector), base, last = lanes[0].vector, lanes[0].base, self.defined[name][0]
             alike = all((lane.vector, lane.base) == ((kind, vector), base) for lane in lanes)
             is_signed = all(lane.widened in ("sext", "zext nneg") for lane in lanes)
@@ -218,4 +243,7 @@ class _Function:
 def _is_last(insertion: str) -> bool:
     """Whether the last lane of a vector that is long enough is put in."""
     parts = _INSERT.match(insertion)
-    return parts is not None and int(parts[5]) == int(parts[1]) - 1 and int(parts[1]) * _BYTES[parts[2]] >= LEAST
+    if parts is None or int(parts[5]) != int(parts[1]) - 1:
+        return False
+    lanes = int(parts[1])
+    return lanes >= LEAST_LANES if parts[2] in _NARROW else lanes * _BYTES[parts[2]] >= LEAST

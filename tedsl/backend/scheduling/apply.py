@@ -32,7 +32,7 @@ from tedsl.backend.lowering.indices import plain
 from tedsl.backend.lowering.pipeline import Lowered, Result
 from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.loops import Loops
-from tedsl.backend.scheduling.partition import joined, keep_around, keep_whole
+from tedsl.backend.scheduling.partition import computed_inside, joined, keep_around, keep_whole
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
@@ -62,13 +62,14 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
         for loops in stages.values():
             loops.writes_once |= loops.stage is result.stage  # what is added to must not be added to twice
     lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
-    many = joined(places, stages, machine)
+    many, inside = joined(places, stages, machine), computed_inside(places, stages)
     for name, loops in stages.items():
         if places[name].kind != "inline":
             for definition in plan.definitions(name):
                 if definition in loops.definitions:  # a kernel without the sizes that a case asks for has no such case
                     _apply_definition(plan, loops, definition, stages, lowered)
-                    keep_whole(plan, loops, definition, lowered.inlined, is_joined=name in many)
+                    within = inside.get(name, set())
+                    keep_whole(plan, loops, definition, lowered.inlined, within, is_joined=name in many)
     # Where objects are not loaded the tasks are run by Halide's pool, which may wait for ever.
     possible = not in_turn and machine.gpu is None and loads_objects()
     for name, loops in stages.items():

@@ -5,6 +5,7 @@ What is inside of a loop that is cut is there up to three times, and is compiled
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -25,10 +26,11 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["joined", "keep_all_whole", "keep_around", "keep_whole"]
+__all__ = ["computed_inside", "joined", "keep_all_whole", "keep_around", "keep_whole"]
 
 TILE = 8  # sums that are written out side by side
 MANY = 4  # stages
+_ENDS = {Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP}
 LONG = 128  # steps of a sum beside which a masked store is nothing
 
 
@@ -38,6 +40,17 @@ def keep_all_whole(functions: Iterable[hl.Func]) -> None:
         function.never_partition_all()
         for k in range(function.num_update_definitions()):
             function.update(k).never_partition_all()
+
+
+def computed_inside(places: Mapping[str, Placement], stages: Mapping[str, Loops]) -> dict[str, set[Operation]]:
+    """The stages that are computed within the loops of each, also those within the loops of such a stage."""
+    inside: dict[str, set[Operation]] = {}
+    for name, loops in stages.items():
+        place = places[name]
+        while place.kind == "at" and place.consumer in stages and loops.stage.op not in inside.get(place.consumer, ()):
+            inside.setdefault(place.consumer, set()).add(loops.stage.op)
+            place = places[place.consumer]
+    return inside
 
 
 def joined(places: Mapping[str, Placement], stages: Mapping[str, Loops], machine: Machine) -> set[str]:
@@ -54,9 +67,17 @@ def joined(places: Mapping[str, Placement], stages: Mapping[str, Loops], machine
 
 
 def keep_whole(
-    plan: Plan, loops: Loops, definition: str, inlined: Collection[Operation], *, is_joined: bool = False
+    plan: Plan,
+    loops: Loops,
+    definition: str,
+    inlined: Set[Operation],
+    inside: Set[Operation] = frozenset(),
+    *,
+    is_joined: bool = False,
 ) -> None:
     """Let Halide cut only the loops along the vectors where a condition changes its value.
+
+    `inside`: stages that are computed in its loops.
 
     Every loop that is cut is there three times, with all that is inside; along axes that are neither vectors nor
     written out a condition is one value for a vector, which is tested as fast as it is left out. So only these are cut
@@ -82,12 +103,49 @@ def keep_whole(
     ):
         cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     else:
+        around = list(itertools.takewhile(lambda level: along.isdisjoint(level.origin), levels)) if along else []
+        aslant = _aslant(loops.stage, along, inlined | inside) if around else frozenset[Axis]()
+        _partition_never(plan, loops, definition, [v for v in around if not aslant.isdisjoint(v.origin)])
         return
+    _partition_never(plan, loops, definition, [v for v in levels if v.origin.isdisjoint(cut)])
+
+
+def _partition_never(plan: Plan, loops: Loops, definition: str, levels: Iterable[Level]) -> None:
+    """Let Halide cut none of these loops of which the user says nothing."""
+    asked = _asked(plan, loops.name, definition)
     for level in levels:
-        if level.name in _asked(plan, loops.name, definition):
-            continue
-        if level.kind in ("serial", "parallel") and level.origin.isdisjoint(cut):
+        if level.name not in asked and level.kind in ("serial", "parallel"):
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
+
+
+def _aslant(stage: Stage, along: Set[Axis | int], within: Set[Operation]) -> Set[Axis]:
+    """The loops that move where along the vectors a place is held at an end, as i in x[max(j - i, 0)],
+    or a choice changes.
+
+    Halide cuts loops from the outermost in, and those inside of its beginning and its end no more: of such a loop it
+    takes what needs no end for the middle, one iteration of i, and leaves all others to gather.
+    """
+    found: set[Axis] = set()
+    pending: list[tuple[Operation, Mapping[Axis, Set[Axis]]]] = [(stage.op, {})]
+    seen = set[tuple[Operation, tuple[frozenset[Axis], ...]]]()
+    for op, loops in pending:
+        reads = [node for node in op.nodes if isinstance(node, Read)]
+        indices = topological([index for read in reads for index in read.indices])
+        ends: list[Expr] = [node for node in indices if isinstance(node, Apply) and node.fn in _ENDS]
+        ends += [node.args[0] for node in op.nodes if isinstance(node, Apply) and node.fn is Fn.SELECT]
+        ends += [node.where for node in op.nodes if isinstance(node, Reduce)]
+        for end in ends:
+            moves = _loops_of(end, loops) if is_data_free((end,)) else frozenset[Axis]()
+            if not along.isdisjoint(moves):
+                found |= moves - along
+        for read in reads:
+            if read.tensor.op in within:
+                places = tuple(frozenset(_loops_of(index, loops)) for index in read.indices)
+                if (read.tensor.op, places) not in seen:
+                    seen.add((read.tensor.op, places))
+                    own = getattr(read.tensor.op, "axes", ())
+                    pending.append((read.tensor.op, dict(zip(own, places, strict=True))))
+    return found
 
 
 def _is_pointwise(op: Operation) -> bool:
