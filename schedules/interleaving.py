@@ -5,6 +5,7 @@ another pixel of the row reads so many times three numbers further on.
 
     y[i, j, c] = sum(x[i, j + k, c] * w[k])       ->   y[i, f] = sum(x[i, f + 3 k] * w[k])           f = 3 j + c
     x[i, max(j - 1, 0), c]                        ->   x[i, max(f // 3 - 1, 0) * 3 + f % 3]
+    y[i, j, c] = x[i, 2 - j, c]   for j < 2       ->   y[i, f] = x[i, (2 - f // 3) * 3 + f % 3]     a border
     sum(x[i, j + k, c] * w[k, c])                 ->   sum(x[i, f + 3 k] * t[k, f]), t[k, f] = w[k, f % 3]
 
 Vectors are full then, where there were three lanes for a pixel. A stage that does anything else with its pixels
@@ -81,11 +82,19 @@ def _on_rows(
         found: dict[Compute, list[_Pair]] = {}
         for op in stages:
             found[op] = [
-                p for p in _pairs(op) if pixels.isdisjoint(op.outputs) and _walks(op, p, rows, weighted=weighted)
+                p
+                for p in _pairs(op, rows)
+                if pixels.isdisjoint(op.outputs)
+                and (_walks(op, p, rows, weighted=weighted) or (p.is_result and _is_border(op, rows)))
             ]
             if any(p.is_result for p in found[op]):
                 rows.update(op.outputs)
-        more = {r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])}
+        merged = [op for op in stages if any(p.is_result for p in found[op])]
+        borders = {t for op in merged if _is_border(op, rows) for t in op.outputs}
+        more = {r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows)}
+        more = more or {
+            r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])
+        }
         if not more:
             return rows, found
         pixels |= more
@@ -120,13 +129,24 @@ class _Pair:
         return Axis(f"{self.pixel.name}_{self.channel.name}", size, is_reduce=self.pixel.is_reduce)
 
 
-def _is_row(extents: Sequence[Expr | None]) -> bool:
+def _is_border(op: Compute, rows: set[Tensor]) -> bool:
+    """Whether a stage has few elements beside the rows that it reads: it may look for them there in any order."""
+    read = [r.tensor for r in op.reads if r.tensor in rows]
+    return bool(read) and all(FEW * _size(a.extent for a in op.axes) <= _size(t.extents) for t in read)
+
+
+def _is_joined(read: Read, op: Compute, rows: set[Tensor]) -> bool:
+    """Whether a border is read along rows, as the part of one that it is."""
+    return any(_is_along(read, p) for p in _pairs(op, rows))
+
+
+def _is_row(extents: Sequence[Expr | None], least: int = LEAST) -> bool:
     """Whether the last two of these are pixels of a few channels."""
     sizes = [number(e) for e in extents]
     if len(sizes) < 2 or None in sizes:
         return False
     pixels, channels = sizes[-2] or 0, sizes[-1] or 0
-    return 1 < channels <= MOST and pixels * channels >= LEAST and _size(extents) <= LARGEST
+    return 1 < channels <= MOST and pixels * channels >= least and _size(extents) <= LARGEST
 
 
 def _size(extents: Iterable[Expr | None]) -> int:
@@ -139,13 +159,15 @@ def _iterations(op: Compute) -> int:
     return math.prod(number(a.extent) or LARGEST for a in axes)
 
 
-def _pairs(op: Compute) -> Iterable[_Pair]:
-    """The loops that may be those over pixels and channels."""
+def _pairs(op: Compute, rows: set[Tensor]) -> Iterable[_Pair]:
+    """The loops that may be those over pixels and channels; of a border its pixels may be few."""
+    least = 0 if _is_border(op, rows) else LEAST
     sums = () if op.reduction is None else op.reduction.axes
     for pixel, channel in (*pairwise(op.axes[-2:]), *pairwise(sums)):
         is_result = not pixel.is_reduce
         whole = all(number(a.begin) == 0 for a in (pixel, channel))
-        if whole and _is_row([a.extent for a in (op.axes if is_result else (pixel, channel))]):
+        extents = [a.extent for a in (op.axes if is_result else (pixel, channel))]
+        if whole and _is_row(extents, least if is_result else LEAST):
             yield _Pair(pixel, channel, is_result)
 
 

@@ -208,3 +208,27 @@ def test_what_fills_an_array_is_of_rows_where_its_readers_are() -> None:
     assert shapes([x, s], y) == ([(12, 120), ()], [(12, 114)])
     whole = te.compute((12, 40), lambda i, j: full[i, j, 0] + full[i, j, 1])
     assert shapes([x, s], whole) is None
+
+
+@pytest.mark.parametrize(
+    ("channels", "width", "mode"), [(3, 61, "reflect"), (3, 161, "clamp"), (4, 40, "wrap"), (2, 90, "reflect")]
+)
+def test_borders_of_gradients_are_few_numbers_beside_rows(channels: int, width: int, mode: str) -> None:
+    x, g, head = place("x", 9, width, channels), place("g", 5), place("h", 9, width, channels)
+    blur = blurred(x, g, mode)
+    by_picture, by_taps = te.differentiate(blur, [x, g], head=head)
+    rows = (9, width * channels)
+    assert shapes([x, g, head], by_picture) == ([rows, (5,), rows], [rows])
+    assert shapes([x, g, head], by_taps) == ([rows, (5,), rows], [(5,)])
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.random(t.shape, "float32") for t in (x, g, head)}
+    kernel = te.build([x, g, head], [blur, by_picture, by_taps])
+    for found, tensor in zip(kernel(*feeds.values()), (blur, by_picture, by_taps), strict=True):
+        np.testing.assert_allclose(found, te.interpret(tensor, feeds), rtol=1e-4)
+
+
+def test_a_program_on_rows_of_numbers_is_one_kernel() -> None:
+    x, g, head = place("x", 400, 500, 3), place("g", 7), place("h", 400, 500, 3)
+    by_taps = te.differentiate(blurred(x, g, "reflect"), g, head=head)
+    kernel = te.build([x, g, head], by_taps)
+    assert kernel.core.facts.merging is not None

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
+from schedules.interleaving import interleaved
 from schedules.known_places import with_known_places
 from schedules.program import program_of
 from tedsl.analysis.work import flops_of
@@ -46,13 +47,18 @@ def is_routine(op: Operation, target: Target) -> bool:
 def least_kernels(program: Compilation) -> int:
     """How many kernels must be possible for a program to be cut; fewer where calls are nothing beside them."""
     least, operations = program.planner.machine(program.target).least, program.operations
-    if len(operations) < 2 or program.sizes:
+    if len(operations) < 2 or program.sizes or _is_on_rows(program):
         return least.kernels
     flops = [flops_of(op, {}) for op in operations]
     if sum(flops) >= LONG and sum(n >= MUCH for n in flops) > 1:
         return min(least.kernels, 2)
     is_many = len(operations) >= least.kernels_beside_work
     return least.kernels_beside_work if is_many and sum(flops) >= MUCH else least.kernels
+
+
+def _is_on_rows(program: Compilation) -> bool:
+    """Whether its pixels are rows of numbers, which they are in one kernel: parts of a cut one keep axes as written."""
+    return program.facts.merging is not None and interleaved(program.inputs, program.outputs) is not None
 
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
