@@ -166,14 +166,16 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
             if peaks[-1] <= most:
                 return found
         why = "; cut along time, it holds a state for each segment and what one segment needs of all its steps"
+        if (beside := enough_bytes(_keeping(program))) is not None:  # how it is cut depends on the limit
+            peaks.append(costs.arrays + beside)
     except NotAlongTime as error:
         if any(isinstance(op, Scan) for op in program.operations):
             why = f"; it cannot be cut along time: {error}"
     needed = readable(min(peaks), enough=True)
     raise ValueError(
         f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs about {needed}, of which its "
-        f"inputs and outputs take {readable(costs.arrays)}{_largest(program, plan, costs)}; without memory= it takes "
-        f"{readable(takes, enough=True)}{why}{_unrolled(program)}"
+        f"inputs and outputs take {readable(costs.arrays)}; without memory= it takes {readable(takes, enough=True)}"
+        f"{_largest(program, plan, costs)}{why}{_unrolled(program)}"
     )
 
 
@@ -183,7 +185,7 @@ def _largest(program: Compilation, plan: StepPlan, costs: StepCosts) -> str:
     held = [(costs.tensors[c], f"is {t.name!r}") for c, t in enumerate(plan.tensors) if t not in arrays]
     held += [(n, f"kernel {_name(s)!r} holds while it runs") for s, n in costs.inside.items()]
     most, what = max(held, default=(0, ""))
-    return f", and {readable(most)} {what}" if most else ""
+    return f", of which {readable(most)} {what}" if most else ""
 
 
 def _name(step: KernelStep) -> str:

@@ -449,8 +449,10 @@ def test_what_no_cut_can_meet_is_refused_before_anything_is_compiled(monkeypatch
     te.build(inputs, outputs, memory=named)  # what it names is enough
     with pytest.raises(ValueError, match="needs about") as known:
         te.build(inputs, outputs, memory=int(least) + 100)
-    needed = 1024 * float(re.findall(r"about ([\d.]+) KB", str(known.value))[0])
-    assert 0.3 * needed < least < needed
+    (needed,) = re.findall(r"about ([\d.]+) KB", str(known.value))
+    assert 0.3 * 1024 * float(needed) < least < 1024 * float(needed)
+    assert float(needed) <= float(named.removesuffix("KB"))  # the least of what it tried and what is known to do
+    te.build(inputs, outputs, memory=f"{needed}KB")
 
 
 @pytest.mark.parametrize(("steps", "length", "least"), [(101, 4, 4), (97, 5, 3), (9, 2, 2), (15, 6, 6), (40, 20, 13)])
