@@ -8,12 +8,13 @@ they do not move together: it computed nothing at all where one read stands stil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from schedules.loops import Level
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
@@ -32,20 +33,27 @@ def what_does_not_slide(plan: Plan, stage: str, between: Sequence[tuple[str, Lev
         if others or not isinstance(axis, Axis):
             return f"{consumer}'s loop {level.name!r} runs over more than one axis"
         try:
-            steps_of(plan, stage, consumer, axis)
             _follow(plan, stage, consumer, axis)
         except _Stands as problem:
             return str(problem)
     return None
 
 
-def steps_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
-    """How far the window on a stage moves along each of its dimensions from one step of the axis to the next."""
+def steps_of(
+    plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str, list[int]] | None = None
+) -> list[int]:  # fmt: skip
+    """How far the window on a stage moves along each of its dimensions from one step of the axis to the next.
+
+    `known`: the same of stages that were followed before.
+    """
+    known = {} if known is None else known
+    if stage in known:
+        return known[stage]
     source = plan.program.stages[stage]
     found: list[int] | None = None
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
-        own = _ownsteps_of(plan, name, reader, consumer, axis)
+        own = _ownsteps_of(plan, name, reader, consumer, axis, known)
         for read in reader.reads:
             if read.tensor.op is not source:
                 continue
@@ -54,7 +62,8 @@ def steps_of(plan: Plan, stage: str, consumer: str, axis: Axis) -> list[int]:
                 earlier = "" if None in rates else ", unlike another read of it"
                 raise _Stands(f"{name} reads {read}, which does not move along with {axis.name!r}{earlier}")
             found = [r for r in rates if r is not None]
-    return found or []
+    known[stage] = found or []
+    return known[stage]
 
 
 def moves_along(plan: Plan, stage: str, dim: int, between: Sequence[tuple[str, Level]]) -> bool:
@@ -69,20 +78,23 @@ def moves_along(plan: Plan, stage: str, dim: int, between: Sequence[tuple[str, L
     return False
 
 
-def _ownsteps_of(plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis) -> dict[Axis, int]:
+def _ownsteps_of(
+    plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis, known: dict[str, list[int]]
+) -> dict[Axis, int]:  # fmt: skip
     """How far each axis of a reader moves per step: the loop's own axis by one, others as its window does."""
     if name == consumer:
         return {axis: 1}
     if not isinstance(reader, Compute):
         raise _Stands(f"{name} reads it in an order of its own")
-    return dict(zip(reader.axes, steps_of(plan, name, consumer, axis), strict=True))
+    return dict(zip(reader.axes, steps_of(plan, name, consumer, axis, known), strict=True))
 
 
 @dataclass(frozen=True)
 class _Row:
     """One read of a stage along a dimension: how far behind the loop, and whether it is plain, held or guarded."""
 
-    text: str
+    reader: str
+    read: Read
     lead: int
     kind: str
 
@@ -96,15 +108,20 @@ def _follow(plan: Plan, stage: str, consumer: str, axis: Axis) -> None:
     Halide takes the end of the window before the first iteration for what has been computed. A guarded read is held
     where its guard begins to be true, so that this end may lie within the first window, which is then left out.
     """
-    for rows in _rows_of(plan, stage, consumer, axis, {}):
+    steps: dict[str, list[int]] = {}
+    steps_of(plan, stage, consumer, axis, steps)
+    for rows in _rows_of(plan, stage, consumer, axis, steps, {}):
         end = max((r.lead for r in rows), default=0)
         others = [r for r in rows if r.kind == "guarded" or (r.kind == "held" and r.lead == end)]
         kinds = {r.kind for r in rows if r.lead == end}
         if others and "plain" in kinds and "guarded" not in kinds:
-            raise _Stands(f"{others[0].text} is {others[0].kind} at an end, where Halide loses the first window")
+            said = f"{others[0].reader}'s read {others[0].read} is {others[0].kind}"
+            raise _Stands(f"{said} at an end, where Halide loses the first window")
 
 
-def _rows_of(plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str, list[_Rows]]) -> list[_Rows]:
+def _rows_of(
+    plan: Plan, stage: str, consumer: str, axis: Axis, steps: dict[str, list[int]], known: dict[str, list[_Rows]]
+) -> list[_Rows]:  # fmt: skip
     """The reads of a stage along each of its dimensions that moves with a loop, of those that are alike the first."""
     if stage in known:
         return known[stage]
@@ -112,20 +129,21 @@ def _rows_of(plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str,
     found: list[dict[tuple[int, str], _Row]] = [{} for _ in source.outputs[0].extents]
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
-        own = _ownsteps_of(plan, name, reader, consumer, axis)
-        above = None if name == consumer else _rows_of(plan, name, consumer, axis, known)
+        own = _ownsteps_of(plan, name, reader, consumer, axis, steps)
+        above = None if name == consumer else _rows_of(plan, name, consumer, axis, steps, known)
         for read, guard in reader.read_guards.items():
             if read.tensor.op is source:
                 for dim, row in enumerate(read.indices):
-                    for r in _rows(f"{name}'s read {read}", row, guard, own, reader, above):
+                    for r in _rows(name, read, row, guard, own, reader, above):
                         found[dim].setdefault((r.lead, r.kind), r)
     known[stage] = [tuple(rows.values()) for rows in found]
     return known[stage]
 
 
 def _rows(
-    text: str, row: Expr, guard: Expr, steps: Mapping[Axis, int], reader: Operation, above: Sequence[_Rows] | None
-) -> list[_Row]:
+    name: str, read: Read, row: Expr, guard: Expr, steps: Mapping[Axis, int], reader: Operation,
+    above: Sequence[_Rows] | None,
+) -> list[_Row]:  # fmt: skip
     """A read along one dimension, by every way in which its reader is read in turn."""
     along = [a for a in free_axes(row) if steps.get(a, 0)]
     form = affine_of(held(row))
@@ -140,11 +158,11 @@ def _rows(
     asked = any(steps.get(a, 0) for a in free_axes(guard))
     kind = "guarded" if asked else "plain" if held(row) is row else "held"
     if above is None:
-        return [_Row(text, lead, kind)]
+        return [_Row(name, read, lead, kind)]
     assert isinstance(reader, Compute)
     scale, place = abs(factor.constant), next(k for k, a in enumerate(reader.axes) if a is moving)
     return [
-        _Row(r.text if r.kind != "plain" else text, lead + scale * r.lead, r.kind if r.kind != "plain" else kind)
+        replace(r, lead=lead + scale * r.lead) if r.kind != "plain" else _Row(name, read, lead + scale * r.lead, kind)
         for r in above[place]
     ]
 
