@@ -25,8 +25,8 @@ _CANONICAL = {word: name for name, words in SYNONYMS.items() for word in (name, 
 # Words of other libraries with a meaning that is not ours in each of them: what to think of.
 _NEAR = {"mirror": "reflect", "nearest": "clamp", "border": "clamp", "repeat": "wrap"}
 _SYMMETRIC = (
-    "; 'reflect' repeats the last element once, where 'symmetric' has it twice: mirror the index by k = te.maximum(i, "
-    "-1 - i), and read x[te.minimum(k, 2 * n - 1 - k)]"
+    "; 'reflect' has the last element once, 'symmetric' twice: mirror the index by k = te.maximum(i, -1 - i), and read "
+    "x[te.minimum(k, 2 * n - 1 - k)]"
 )
 _SEVERAL = "; one word holds for all axes: move the index of another one yourself, as te.clip(i, 0, n - 1) or i % n"
 
@@ -40,7 +40,7 @@ def border_of(word: object, what: str, name: str = "mode", allowed: Sequence[str
     told = f"; did you mean {near!r}?" if (near := _nearest(word, allowed)) else ""
     if isinstance(word, (tuple, list)):
         told = _SEVERAL
-    elif word == "symmetric" and "reflect" in allowed:
+    elif isinstance(word, str) and word == "symmetric" and "reflect" in allowed:
         told = _SYMMETRIC
     raise ValueError(
         f"{what} at {user_location()}: {name} must be one of {', '.join(allowed)}; found {word!r:.40}{told}"

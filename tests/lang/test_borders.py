@@ -72,7 +72,10 @@ def test_grid_sample_has_the_two_borders_that_it_can_mean() -> None:
 
 @pytest.mark.parametrize("taker", TAKING)
 def test_an_unknown_word_is_answered_by_those_there_are(taker: str) -> None:
-    with pytest.raises(ValueError, match=r"test_borders.py:.*zero, clamp, reflect, wrap; found 'symmetric'; did you"):
+    there = "test_borders.py:.*zero, clamp, reflect, wrap; found"
+    with pytest.raises(ValueError, match=f"{there} 'reflection'; did you"):
+        TAKING[taker]("reflection")
+    with pytest.raises(ValueError, match=f"{there} 'symmetric'; 'reflect' has the last element once"):
         TAKING[taker]("symmetric")
 
 
