@@ -347,7 +347,7 @@ def test_prepared_calls_see_transforms() -> None:
 @pytest.mark.parametrize("before", [torch.abs, lambda x: torch.where(x > 0, x, 2 * x), torch.nn.functional.dropout])
 def test_forward_derivatives_of_forward_derivatives_in_training(before: Any) -> None:
     """PyTorch hands down zeros without memory there, forward and backward."""
-    x, dot = torch.rand(3, 4) + 0.1, torch.randn(3, 4)
+    x, dot = torch.rand(3, 4, dtype=torch.float64) + 0.1, torch.randn(3, 4, dtype=torch.float64)
 
     def twice(function: Any, at: Any) -> Any:
         def once(y: Any) -> Any:
