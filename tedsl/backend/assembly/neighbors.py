@@ -11,14 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tedsl.backend.assembly.text import NAME
+from tedsl.backend.assembly.text import NAME, everywhere
 from tedsl.lang.dataclass import dataclass
 
 __all__ = ["Neighbors", "neighbors", "put_in_place"]
 
 _SUM = re.compile(rf"^(?:add (?:nuw )?nsw|or disjoint) <\d+ x i32> ({NAME}), <(i32 -?\d+(?:, i32 -?\d+)*)>$")
-_SPLAT = re.compile(rf"^shufflevector <\d+ x i32> ({NAME}), <\d+ x i32> poison, <\d+ x i32> zeroinitializer$")
-_FIRST = re.compile(rf"^insertelement <\d+ x i32> poison, i32 ({NAME}|-?\d+), i64 0$")
 _LANE = re.compile(r"i32 (-?\d+)")
 
 
@@ -33,13 +31,12 @@ class Neighbors:
 def neighbors(vector: str, made: Mapping[str, str]) -> Neighbors | None:
     """A vector of places as numbers beside one of them, which leave none out; `made`: what names stand for."""
     match = _SUM.match(made.get(vector, ""))
-    shuffled = _SPLAT.match(made.get(match[1], "")) if match else None
-    first = _FIRST.match(made.get(shuffled[1], "")) if shuffled else None
-    if match is None or first is None:
+    base = everywhere(match[1], made) if match else ""
+    if match is None or not base:
         return None
     distances = tuple(int(n) for n in _LANE.findall(match[2]))
     whole = set(distances) == set(range(min(distances), max(distances) + 1))  # what is loaded is what was
-    return Neighbors(first[1], distances) if whole else None
+    return Neighbors(base, distances) if whole else None
 
 
 def put_in_place(found: Neighbors, base: str, element: str, end: str, number: int) -> tuple[list[str], str]:

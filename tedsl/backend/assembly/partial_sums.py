@@ -272,7 +272,7 @@ def _processor(module: Sequence[str], head: str, features: Set[str]) -> str:
     return " ".join([*own, *(['"prefer-vector-width"="512"'] if "avx512f" in features else [])])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _vectorized(text: str) -> str:
     """The lines of the function, and what it declares, without metadata and groups of attributes."""
     lines = optimized(text).split("\n")

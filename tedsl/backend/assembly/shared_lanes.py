@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from tedsl.backend.assembly.text import NAME
+from tedsl.backend.assembly.text import NAME, everywhere
 from tedsl.lang.dataclass import dataclass
 
 __all__ = ["SharedLanes", "apart", "one_by_one"]
@@ -19,8 +19,6 @@ __all__ = ["SharedLanes", "apart", "one_by_one"]
 QUOTES = '%"'
 _SUM = re.compile(rf"^add (?:nuw )?nsw <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$")
 _NUMBER = re.compile(r"^splat \(i32 (-?\d+)\)$")
-_SPLAT = re.compile(rf"^shufflevector <\d+ x i32> ({NAME}), <\d+ x i32> poison, <\d+ x i32> zeroinitializer$")
-_FIRST = re.compile(rf"^insertelement <\d+ x i32> poison, i32 ({NAME}|-?\d+), i64 0$")
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,8 @@ def apart(vector: str, made: Mapping[str, str]) -> tuple[str, str]:
     if (known := _NUMBER.match(match[2])) is not None:
         return match[1], known[1]
     for one, other in (match[1], match[2]), (match[2], match[1]):
-        shuffled = _SPLAT.match(made.get(other, ""))
-        first = _FIRST.match(made.get(shuffled[1], "")) if shuffled else None
-        if first is not None:
-            return one, first[1]
+        if number := everywhere(other, made):
+            return one, number
     return vector, ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from tedsl.lang.dataclass import dataclass
@@ -17,6 +17,7 @@ __all__ = [
     "FunctionBody",
     "declaring",
     "each_function",
+    "everywhere",
     "free_metadata",
     "functions_of",
     "joined",
@@ -29,6 +30,8 @@ _LABEL = re.compile(r'^([\w.$-]+|"[^"]*"):')
 _TARGET = re.compile(rf"label ({NAME})")
 _DECLARED = re.compile(r"^declare [^@]*(@[\w.$-]+)\(")
 _METADATA = re.compile(r"^!(\d+) = ")
+_SPLAT = re.compile(rf"^shufflevector <\d+ x i32> ({NAME}), <\d+ x i32> poison, <\d+ x i32> zeroinitializer$")
+_FIRST = re.compile(rf"^insertelement <\d+ x i32> poison, i32 ({NAME}|-?\d+), i64 0$")
 
 
 def functions_of(lines: Sequence[str]) -> list[tuple[int, int]]:
@@ -150,6 +153,13 @@ class FunctionBody:
                 open_.add(to)
                 stack.append((to, iter(self.blocks[to].leads_to)))
         return found
+
+
+def everywhere(vector: str, made: Mapping[str, str]) -> str:
+    """The one place that all lanes of a vector are, "" where they differ; `made`: what names stand for."""
+    shuffled = _SPLAT.match(made.get(vector, ""))
+    first = _FIRST.match(made.get(shuffled[1], "")) if shuffled else None
+    return first[1] if first else ""
 
 
 def joined(line: str, ends: dict[str, str]) -> str:
