@@ -22,6 +22,7 @@ from tedsl.backend.host.targets import parse_target
 __all__ = ["CONTEXT", "DRIVER", "FakeArray", "FakeCuda", "FakeExchanged", "floats"]
 
 CONTEXT = 0xC0
+NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 MOST_ARGUMENTS = 11  # those of cuLaunchKernel
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * MOST_ARGUMENTS)
 _SYMBOL = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
@@ -49,6 +50,7 @@ class FakeCuda:
         self.calls, self.contexts, self.waited = Counter[str](), set[int](), list[int | None]()
         self.launches: list[tuple[list[int], list[int], int, list[int]]] = []
         self.names: list[str] = []
+        self.current: list[int] = []  # contexts that we pushed
         self.capturing: set[int | None] = set()  # streams
         self.kernels: dict[str, tuple[int, Callable[[Sequence[int]], None]]] = {}
 
@@ -135,17 +137,23 @@ class FakeCuda:
 
     def cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802
         self.contexts.add(context.value)
+        self.current.append(context.value)
         return 0
 
     def cuCtxPopCurrent_v2(self, context: Any) -> int:  # noqa: N802
-        return 0
+        return self._in_context(lambda: self.current.pop())
 
     def cuStreamIsCapturing(self, stream: Any, result: Any) -> int:  # noqa: N802
-        result._obj.value = stream.value in self.capturing
-        return 0
+        return self._in_context(lambda: setattr(result._obj, "value", stream.value in self.capturing))
 
     def cuStreamSynchronize(self, stream: Any) -> int:  # noqa: N802
-        self.waited.append(stream.value)
+        return self._in_context(lambda: self.waited.append(stream.value))
+
+    def _in_context(self, act: Callable[[], object]) -> int:
+        """What a thread that has no context cannot do: it may be any that calls a kernel."""
+        if not self.current:
+            return NO_CONTEXT
+        act()
         return 0
 
 

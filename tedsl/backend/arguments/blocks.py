@@ -322,7 +322,7 @@ class DeviceBinding(Binding):
         for at, address in zip(self._buffers, addresses, strict=True):
             block.words[at], block.words[at + 1] = address, interface
             block.words[at + _FLAGS] = _DEVICE_DIRTY
-        call = DeviceCall(self._function.code.name, place.stream, allocate)
+        call = DeviceCall(self._function.code.name, place, allocate)
         with call_on_gpu(context, call):
             code = self._entry(block.address)
         if call.error is not None:
@@ -333,7 +333,7 @@ class DeviceBinding(Binding):
         self._function.loaded.add(place.context)
 
     def _check_loaded(self, place: CudaStream) -> None:
-        if place.context not in self._function.loaded and is_capturing(place.stream):
+        if place.context not in self._function.loaded and is_capturing(place):
             raise RuntimeError(
                 f"kernel {self._function.code.name!r}: its stream is being captured into a CUDA graph, and this would "
                 "be its first call on the GPU, which loads its code; call it once before the capture"

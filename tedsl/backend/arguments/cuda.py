@@ -95,15 +95,17 @@ def device_of(address: int) -> int:
     return ordinal.value
 
 
-def wait_for(stream: int) -> None:
+def wait_for(place: CudaStream) -> None:
     """Until all that was queued on a stream is done."""
-    _checked("cuStreamSynchronize", ctypes.c_void_p(stream))
+    with _current(place.context):
+        _checked("cuStreamSynchronize", ctypes.c_void_p(place.stream))
 
 
-def is_capturing(stream: int) -> bool:
+def is_capturing(place: CudaStream) -> bool:
     """Whether what is queued on a stream goes into a CUDA graph, to be run later."""
     status = ctypes.c_int()
-    _checked("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+    with _current(place.context):
+        _checked("cuStreamIsCapturing", ctypes.c_void_p(place.stream), ctypes.byref(status))
     return status.value != 0
 
 
@@ -113,7 +115,14 @@ def some_context() -> Iterator[None]:
     if not _primary_context.cache_info().currsize:
         yield
         return
-    _checked("cuCtxPushCurrent_v2", ctypes.c_void_p(place_on().context))
+    with _current(place_on().context):
+        yield
+
+
+@contextmanager
+def _current(context: int) -> Iterator[None]:
+    """Inside, it is the thread's: one that has not used the GPU yet, as those of PyTorch's autograd, has none."""
+    _checked("cuCtxPushCurrent_v2", ctypes.c_void_p(context))
     try:
         yield
     finally:

@@ -152,10 +152,11 @@ def place_of(arrays: Sequence[DeviceArray]) -> CudaStream:
     devices = {device_of(a.address) if a.device is None else a.device for a in arrays}
     if len(devices) > 1:
         raise ValueError(f"arrays of one call lie on several GPUs: {', '.join(map(str, sorted(devices)))}")
-    streams = list(dict.fromkeys(a.stream for a in arrays))
-    for other in streams[1:]:
+    (device,) = devices
+    place, *others = (place_on(device, stream) for stream in dict.fromkeys(a.stream for a in arrays))
+    for other in others:
         wait_for(other)
-    return place_on(devices.pop(), streams[0])
+    return place
 
 
 def store_of(tensor: Any) -> Callable[[int], DeviceBlock]:

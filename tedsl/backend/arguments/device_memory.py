@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tedsl.backend.arguments.cuda import is_capturing, some_context
+from tedsl.backend.arguments.cuda import CudaStream, is_capturing, some_context
 from tedsl.backend.host.runtime import Runtime, loaded_runtimes
 from tedsl.lang.dataclass import dataclass
 
@@ -35,10 +35,10 @@ class DeviceBlock(NamedTuple):
 
 @dataclass(eq=False)
 class DeviceCall:
-    """A call on arrays that lie on a GPU: its kernel, its stream, and who gives memory of so many bytes (or Halide)."""
+    """A call on arrays that lie on a GPU: its kernel, its place, and who gives memory of so many bytes (or Halide)."""
 
     kernel: str
-    stream: int
+    place: CudaStream
     allocate: Callable[[int], DeviceBlock] | None = None
     error: BaseException | None = None  # why there is no memory
 
@@ -101,7 +101,7 @@ def _allocated(call: DeviceCall, context: int | None, buffer: int, interface: in
 
 
 def _check_not_captured(call: DeviceCall) -> None:
-    if is_capturing(call.stream):
+    if is_capturing(call.place):
         raise RuntimeError(
             f"kernel {call.kernel!r}: its stream is being captured into a CUDA graph, and it has intermediate results, "
             "whose memory the graph would share with later calls; give tensors of PyTorch, which has memory for graphs"
