@@ -33,6 +33,9 @@ from tedsl.lang.traverse import free_axes, reads_of
 
 __all__ = ["Pipeline", "pipelines_of", "plan_pipelines"]
 
+SHARE_OF_MANY = 2  # rows of a strip for each that another one computes too, of what would be computed for each of
+MANY_READS = 8  # so many reads
+
 
 @dataclass(frozen=True)
 class _Place:
@@ -115,7 +118,6 @@ class _Search:
     def along(self, root: Compute, rows: Axis) -> Pipeline | None:
         """The pipeline of a stage along one of its loops, where it pays."""
         extent, least = number(rows.extent) or 0, self.machine.least
-        most = extent // (least.pipeline_share * max(2, self.machine.cores))  # rows of a window
         room = self.machine.l2 // 2
         own = {a: _Place(a, 0, 0, frozenset({a})) for a in root.axes}
         inside: dict[Operation, _Places] = {root: own}  # the stages all of whose readers are
@@ -130,8 +132,12 @@ class _Search:
             beside = [(a, p) for a, p in places.items() if rows in p.moves]
             if len(beside) == 1 and beside[0][1].axis is rows and self._is_stored(op, sites):
                 along, place = beside[0]
-                size = (place.high - place.low + 1) * _bytes(op) // extent
-                if place.high - place.low < most and size <= room:
+                times = points(_apart(root, rows, [places]))
+                overlap, size = place.high - place.low, (place.high - place.low + 1) * _bytes(op) // (extent * times)
+                is_again = op in self.costs.inlined and len({read for _, read in sites}) >= MANY_READS
+                share = SHARE_OF_MANY if is_again else least.pipeline_share
+                strips = -(-self.machine.cores // times) if is_again else self._strips(times)
+                if overlap < extent // (share * max(2, strips)) and size <= room:
                     members[op], inside[op], room = place, places, room - size
                     moves[op] = all(_stays_inside(op, along, read) for _, read in sites)
             elif op in self.costs.inlined:
@@ -153,12 +159,13 @@ class _Search:
         size = sum(map(_bytes, members))
         if size < least.pipeline or not (overlap or (size > self.machine.l2 and self._are_apart(members))):
             return None
-        before = itertools.takewhile(lambda a: a is not rows, root.axes)
-        apart = [a for a in before if all(_is_alone(a, inside[m].values()) for m in members)]
+        apart = _apart(root, rows, [inside[m] for m in members])
         around = tuple(a for a in apart if not any(self._is_shared(a, m, inside[m]) for m in members))
         even = -(-extent // (TASKS * self.machine.cores))
+        strips = self._strips(points(around))
         height = max(
-            min(even, self.machine.choose("strip", least.pipeline_strip, root.name)), least.pipeline_share * overlap
+            min(even, self.machine.choose("strip", least.pipeline_strip, root.name)),
+            min(least.pipeline_share * overlap, max(-(-extent // strips), SHARE_OF_MANY * overlap)),
         )
         if not slides:
             row = size // (extent * points(around))
@@ -166,10 +173,15 @@ class _Search:
             if 4 * height < least.pipeline_share * overlap:  # half as much again of one stage is still cheaper
                 return None
         turns = max(1, extent // (max(1, height) * self.machine.cores))  # as many strips for each core
-        height = -(-extent // (turns * self.machine.cores)) if slides else height
+        if slides and (strips > 1 or extent >= turns * height * self.machine.cores):
+            height = -(-extent // (turns * self.machine.cores))
         own = {rows, *around}
         whole = frozenset(a for m in members for a, p in inside[m].items() if own.isdisjoint(p.moves))
         return Pipeline(root, rows, around, tuple(members), max(1, height), slides, whole)
+
+    def _strips(self, around: int) -> int:
+        """How many there must be of each of the parts that stages are in, so that all cores have work."""
+        return 1 if around >= self.machine.cores else self.machine.cores
 
     def _is_shared(self, axis: Axis, member: Compute, places: _Places) -> bool:
         """Whether most of what a member is made of is the same for all iterations of a loop of the root."""
@@ -200,6 +212,12 @@ def _stays_inside(op: Compute, axis: Axis, read: Read) -> bool:
     (index,) = (i for a, i in zip(op.axes, read.indices, strict=True) if a is axis)
     low, high = range_of(index)
     return affine_of(index) is not None and low >= 0 and high < (number(axis.extent) or 0)
+
+
+def _apart(root: Compute, rows: Axis, places: Iterable[_Places]) -> list[Axis]:
+    """The loops around the rows of which each iteration has a part of every stage to itself."""
+    before = itertools.takewhile(lambda a: a is not rows, root.axes)
+    return [a for a in before if all(_is_alone(a, place.values()) for place in places)]
 
 
 def _is_alone(axis: Axis, places: Iterable[_Place]) -> bool:

@@ -25,27 +25,34 @@ _CLAMP = re.compile(
     rf"^  {NAME} = (?:tail )?call {_VECTOR} @llvm\.([us](?:min|max)|usub\.sat)\.v\d+i32"
     rf"\({_VECTOR} ({NAME}), {_VECTOR} (.*)\)$"
 )
+_CHOICE = re.compile(
+    rf"^  {NAME} = select <\d+ x i1> ({NAME}), {_VECTOR} ({NAME}), {_VECTOR} ({NAME}|splat \(i32 -?\d+\))$"
+)
+_COMPARED = re.compile(rf"^  {NAME} = icmp (?:samesign )?([us])lt {_VECTOR} ({NAME}), ({NAME}|splat \(i32 -?\d+\))$")
 _SUM = re.compile(rf"^  {NAME} = (or disjoint|add(?: nuw)?(?: nsw)?) {_VECTOR} ({NAME}), (.*)$")
 _BROADCAST = re.compile(rf"^  {NAME} = shufflevector {_VECTOR} ({NAME}), {_VECTOR} poison, {_VECTOR} zeroinitializer$")
 _FIRST = re.compile(rf"^  {NAME} = insertelement {_VECTOR} poison, i32 ({NAME}|-?\d+), i64 0$")
 _NUMBER = re.compile(r"^splat \(i32 (-?\d+)\)$")
 _LANE = re.compile(r"i32 (-?\d+)")
 _DEFINED = re.compile(rf"^  ({NAME}) = ")
-_FROM_ABOVE = frozenset({"umin", "smin"})
+_FROM_ABOVE = frozenset({"umin", "smin", "uchoice", "schoice"})
 _FROM_BELOW = frozenset({"umax", "smax", "usub.sat"})
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What happens to every place alike: a clamp or "add", the other operand as a vector and as one number.
+    """What happens to every place alike: a clamp, a choice or "add", the other operand as a vector and as one number.
 
-    `flags`: "nuw" and "nsw" of a sum that does not wrap.
+    `flags`: "nuw" and "nsw" of a sum that does not wrap. A choice, signed or not, is of the place where it is below a
+    limit, or where the number is that all places are counted from, and of the operand from there on.
     """
 
     name: str
     vector: str
     number: str
     flags: frozenset[str] = frozenset()
+    limit: str = ""
+    compared: str = ""  # that number; the place itself where there is none
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,11 @@ class _Function:
         while True:
             line = self.defined.get(name, "")
             clamp, total = _CLAMP.match(line), _SUM.match(line)
+            choice = _CHOICE.match(line)
             if clamp is not None:
                 name, step = clamp[2], self._step(clamp[1], clamp[3])
+            elif choice is not None:
+                name, step = choice[2], self._choice(choice)
             elif total is not None:
                 found = self._beginning(name, total, steps)
                 if found is not None or not total[1].startswith("add"):
@@ -119,6 +129,24 @@ class _Function:
         if not asked or not (total[1] == "or disjoint" or asked <= set(total[1].split())):
             return None
         return _Ramp(name, first, lanes[0], tuple(steps))
+
+    def _choice(self, choice: re.Match[str]) -> _Step | None:
+        """A minimum as LLVM says it where the number that places are counted from decides for all lanes."""
+        below, place, other = choice.groups()
+        compared = _COMPARED.match(self.defined.get(below, ""))
+        number = self._number(other)
+        limit = None if compared is None else self._number(compared[3])
+        if compared is None or number is None or limit is None:
+            return None
+        first = "" if compared[2] == place else self._number(compared[2])
+        if first is None or (first and first != self._first(place)):
+            return None
+        return _Step(f"{compared[1]}choice", other, number, limit=limit, compared=first)
+
+    def _first(self, place: str) -> str | None:
+        """The number that neighbors are counted from."""
+        total = _SUM.match(self.defined.get(place, ""))
+        return None if total is None else self._number(total[2])
 
     def _sum(self, total: re.Match[str]) -> tuple[str, _Step | None]:
         """The part that is no broadcast, and the other one."""
@@ -192,6 +220,9 @@ class _Loads:
         for step in self.ramp.steps:
             if step.name == "add":
                 place = self._new(f"add i32 {place}, {step.number}")
+            elif step.limit:
+                below = self._new(f"icmp {step.name[0]}lt i32 {step.compared or place}, {step.limit}")
+                place = self._new(f"select i1 {below}, i32 {place}, i32 {step.number}")
             else:
                 place = self._new(f"call i32 @llvm.{step.name}.i32(i32 {place}, i32 {step.number})")
                 self.declared[f"declare i32 @llvm.{step.name}.i32(i32, i32)"] = None

@@ -103,3 +103,36 @@ def test_places_must_be_known_to_follow_each_other(ramp: str, clamp: str, is_loa
     assert ("call <4 x double> @llvm.masked.load.v4f64.p0(" in text) == is_load
     assert "masked.load" not in "\n".join(loaded_under_masks(function(ramp, clamp, total="add")))
     assert ("call <4 x double> @llvm.masked.gather" in text) != is_load
+
+
+@pytest.mark.parametrize(("compared", "limit", "is_load"), [("%1", 8, True), ("%2", 9, True), ("%9", 9, False)])
+@pytest.mark.parametrize("ramp", ["or disjoint", "add"])
+def test_a_clamp_that_is_said_as_a_choice(compared: str, limit: int, ramp: str, *, is_load: bool) -> None:
+    """So LLVM says it where the number that places are counted from is known to be a multiple of the lanes."""
+    lines = function(ramp, "umin")
+    lines[4:6] = [
+        f"  %5 = icmp samesign ult <4 x i32> {compared}, splat (i32 {limit})",
+        "  %3 = select <4 x i1> %5, <4 x i32> %2, <4 x i32> splat (i32 9)",
+    ]
+    text = "\n".join(loaded_under_masks(lines))
+    assert ("call <4 x double> @llvm.masked.load.v4f64.p0(" in text) == (is_load and ramp == "or disjoint")
+
+
+@pytest.mark.parametrize("level", [v for v in LEVELS_HERE if v != "x86-64-v2"])
+@pytest.mark.parametrize("n", [9, 17, 63, 65, 721])
+def test_rows_whose_length_is_odd_are_summed_by_loads(n: int, level: str) -> None:
+    """Each vector was gathered, which took twice as long as a row of one element less."""
+    memory, page = mmap.mmap(-1, 4 * mmap.PAGESIZE), mmap.PAGESIZE
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    assert protect(ctypes.c_void_p(begin + 3 * page), ctypes.c_size_t(page), 0) == 0
+    try:
+        rows = np.frombuffer(memory, "float32", 3 * n, 3 * page - 12 * n).reshape(3, n)
+        rows[:] = np.arange(3 * n).reshape(3, n) % 7
+        x = te.placeholder((3, n), name="x")
+        with processor(level):
+            kernel = te.build([x], x.sum(axis=1))
+            np.testing.assert_array_equal(kernel(rows), rows.sum(axis=1))
+            assert ".gather." not in kernel.source("llvm")
+    finally:
+        protect(ctypes.c_void_p(begin + 3 * page), ctypes.c_size_t(page), 3)

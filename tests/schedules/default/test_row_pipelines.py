@@ -188,3 +188,31 @@ def test_a_root_whose_members_make_it_cheap_keeps_its_loops() -> None:
     values = CHANCE.integers(-2, 3, a.shape).astype("float32")
     with assuming({**LOWEST, "cores": 4, "l1": 2 << 10, "l2": 8 << 10, "l3": 32 << 10}):
         np.testing.assert_array_equal(te.evaluate(y, {a: values}), te.interpret(y, {a: values}))
+
+
+@pytest.mark.parametrize(
+    ("shape", "figures"),
+    [
+        ((12, 300, 640), {"cores": 8, "l2": 1 << 19}),  # a row of one plane fits the cache, no row of all planes
+        ((12, 300, 640), {"cores": 64}),  # planes are tasks as well
+        ((300, 640), {"cores": 8}), ((1080, 1920), {"cores": 32}),
+    ],
+)  # fmt: skip
+def test_a_wide_window_on_cheap_differences_has_them_in_the_cache(shape: Any, figures: Any) -> None:
+    """They were computed for each of its 25 places: a matter of the planes, and of how many cores there are."""
+    *planes, h, w = shape
+    a, b = (te.placeholder((h, w), "uint8", name=name) for name in "ab")
+
+    def difference(*at: Any) -> Any:
+        *s, i, j = at
+        return te.abs(te.cast(a[i, j], "int32") - te.cast(b[i, te.maximum(j - sum(s), 0)], "int32"))
+
+    p, q = te.reduce_axis((-2, 3)), te.reduce_axis((-2, 3))
+    if planes:
+        d = te.compute(shape, lambda s, i, j: difference(s, i, j), name="d")
+        near = lambda s, i, j: te.sum(d[s, te.clip(i + p, 0, h - 1), te.clip(j + q, 0, w - 1)], axis=(p, q))  # noqa: E731
+    else:
+        d = te.compute(shape, lambda i, j: difference(i, j), name="d")
+        near = lambda i, j: te.sum(d[te.clip(i + p, 0, h - 1), te.clip(j + q, 0, w - 1)], axis=(p, q))  # noqa: E731
+    plan = te.Schedule([te.compute(shape, near, name="out")]).auto(machine={**MACHINE, **figures}).plan
+    assert plan.places["d"].directive.verb == "compute_at"
