@@ -183,7 +183,8 @@ def _most_taps(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> int:
         moved = {n for i in read.indices if not isinstance(i, Axis) for n in topological(i) if isinstance(n, Axis)}
         if moved:
             sums = points([a for a in moved if a.is_reduce])
-            taps[reader] = taps.get(reader, 0) + min(sums, max(1, _terms(reader) // max(1, points(op.axes))))
+            terms = _terms(reader) // (points(_fixed(reader, read)) if isinstance(reader, Scatter) else 1)
+            taps[reader] = taps.get(reader, 0) + min(sums, max(1, terms // max(1, points(op.axes))))
     return max(taps.values(), default=0)
 
 
@@ -338,9 +339,14 @@ def _is_once_for_lanes(consumer: Scatter, read: Read) -> bool:
     lane = free_dimensions(consumer).get(len(consumer.shape) - 1)
     if lane is None:
         return False
-    fixed = {a for a in consumer.axes if _is_fixed(a, consumer.read_guards[read])}
+    fixed = set(_fixed(consumer, read))
     used = {a for a in topological(read.indices) if isinstance(a, Axis)}
     return (bool(fixed) or read.indices[-1] is lane) and all(a in used | fixed for a in consumer.axes)
+
+
+def _fixed(consumer: Scatter, read: Read) -> list[Axis]:
+    """The short loops of which a read belongs to one iteration."""
+    return [a for a in consumer.axes if _is_fixed(a, consumer.read_guards[read])]
 
 
 def _is_fixed(axis: Axis, guard: Expr) -> bool:

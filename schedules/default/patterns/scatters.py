@@ -105,8 +105,14 @@ class _Table:
         wide = op.value.dtype.itemsize >= 4 or op.value.dtype.is_integer
         if self.machine.cores < 2 or points < self.machine.least.scatter_threads or not first or not wide:
             return 1
+        if self.moved is None and any(n >= TASKS for n in self._apart()):
+            return 1  # points of different elements of such an axis never meet
         many = (number(first[0].extent) or 0) >= self.machine.least.scatter_blocks
         return BLOCKS if many and not op.unique and size * self.machine.least.scatter_reuse <= points else 1
+
+    def _apart(self) -> list[int]:
+        """The extents of the free axes, but of the one that makes vectors."""
+        return [number(a.extent) or 0 for d, a in self.free.items() if d != len(self.op.shape) - 1]
 
     def _ordered(self) -> list[Axis]:
         own = set(self.free.values())

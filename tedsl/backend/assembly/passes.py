@@ -25,6 +25,7 @@ from tedsl.backend.assembly.nontemporal import streamed, tags_of
 from tedsl.backend.assembly.partial_sums import summed_side_by_side
 from tedsl.backend.assembly.prefetch import fetched_ahead
 from tedsl.backend.assembly.reciprocals import multiplied
+from tedsl.backend.assembly.scatters import scattered
 from tedsl.lang.dataclass import dataclass
 
 __all__ = ["PASSES", "AssemblyError", "Pass", "PassContext", "fired", "rewritten"]
@@ -61,6 +62,7 @@ PASSES = (
     Pass("fences", "needed", lambda lines, _: fenced(lines), lambda around: "avx512" in around.features, unfenced),
     Pass("atomics", "needed", lambda lines, _: compared_once(lines), left=compared_twice),
     Pass("gathers", "faster", lambda lines, around: gathered(lines, around.features)),
+    Pass("scatters", "faster", lambda lines, _: scattered(lines), lambda around: "avx512" in around.features),
     Pass(
         "clamped loads", "faster", lambda lines, _: loaded_under_masks(lines), lambda around: "avx2" in around.features
     ),

@@ -99,6 +99,12 @@ def _lookup() -> Any:
     return [table, ids], te.compute((4096,), lambda i: table[te.clip(ids[i], 0, 999), 3])
 
 
+def _histograms() -> Any:
+    x = te.placeholder((4096, 64), "int32", name="x")
+    i, j = te.reduce_axis(4096), te.reduce_axis(64)
+    return [x], te.scatter((16, 64), [i, j], (te.clip(x[i, j], 0, 15), j), 1.0)
+
+
 def _joined() -> Any:
     x, y = te.placeholder((1000,), name="x"), te.placeholder((2000,), name="y")
     joined = te.concatenate([x, y])
@@ -132,6 +138,7 @@ FIRES = {
     ("fused multiply-add", "x86-64-v4"): _product, ("fused multiply-add", "x86-64-v3"): _product,
     ("fused multiply-add", "arm-64-linux"): _product, ("fences", "x86-64-v4"): _product,
     ("alignment", "x86-64-v3"): _product, ("gathers", "x86-64-v3"): _lookup, ("gathers", "x86-64-v4"): _lookup,
+    ("scatters", "x86-64-v4"): _histograms,
     ("clamped loads", "x86-64-v3"): _joined, ("clamped loads", "x86-64-v4"): _joined,
     ("stores past the cache", "x86-64-v4"): _large,
 }  # fmt: skip

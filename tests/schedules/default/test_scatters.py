@@ -174,3 +174,29 @@ def test_corners_of_cells_are_taps() -> None:
     feeds = {t: rng.random(tuple(map(int, map(str, t.shape))), dtype="float32") for t in (grid, at, head)}
     found = te.build(list(feeds), gradient)(*feeds.values())
     np.testing.assert_allclose(found, te.interpret(gradient, feeds), rtol=1e-4, atol=1e-4)
+
+
+def test_cells_that_never_meet_have_no_tables_of_blocks() -> None:
+    """Rows of cells go to threads, and what taps add is computed where it is added, however long its arithmetic."""
+    cells, levels = 24, 12
+    grid = te.placeholder((levels + 1, cells + 1, cells + 1), name="grid")
+    x = te.placeholder((8 * cells, 8 * cells), name="x")
+
+    def body(i: Any, j: Any) -> Any:
+        level = te.clip(x[i, j], 0.0, levels - 1.0)
+        k = te.clip(te.cast(level, "int32"), 0, levels - 1)
+        shares = te.cast(i % 8, "float32") / 8, te.cast(j % 8, "float32") / 8, level - te.cast(k, "float32")
+        at = lambda c, a, b: grid[k + c, i // 8 + a, j // 8 + b]  # noqa: E731
+        mix = lambda p, q, by: p + (q - p) * by  # noqa: E731
+        planes = [mix(*(mix(at(c, a, 0), at(c, a, 1), shares[1]) for a in (0, 1)), shares[0]) for c in (0, 1)]
+        return mix(*planes, shares[2])
+
+    y = te.compute(x.shape, body, name="y")
+    head = te.placeholder(y.shape, name="head")
+    d_grid = te.differentiate(y, [grid], head=head)[0]
+    kernel = te.build([grid, x, head], d_grid, target="x86-64-v3")
+    printed = str(te.Schedule(d_grid).auto())
+    assert "_table" not in printed
+    assert str(kernel.loop_nest()).count("produce") == 2  # factors that taps share, and the scatter
+    arrays = [floats(*grid.shape), RANDOM.uniform(0, levels, (8 * cells, 8 * cells)).astype(np.float32)]
+    compare([grid, x, head], [d_grid], [*arrays, floats(*y.shape)])
