@@ -70,7 +70,8 @@ def _between(outputs: Tensor | Iterable[Tensor], inputs: Sequence[Tensor], names
     writer = _Writer(names)
     for number, tensor in enumerate(inputs):
         writer.local = {}
-        writer.lines.append(f"input {number} {tensor.dtype} {writer.exprs(tensor.extents)}")
+        strides = tensor.op.strides if isinstance(tensor.op, Placeholder) else ()
+        writer.lines.append(f"input {number} {tensor.dtype} {writer.exprs(tensor.extents)}{_told(strides)}")
         writer.given[tensor] = number
     for op in operations_between(inputs, results):
         writer.stage(op)
@@ -176,7 +177,7 @@ class _Writer:
         return f"custom{self.reducers[reducer]}"
 
     def placeholder(self, op: Placeholder) -> str:
-        return f"{op.dtype} {self.exprs(op.shape)}"
+        return f"{op.dtype} {self.exprs(op.shape)}{_told(op.strides)}"
 
     def constant(self, op: Constant) -> str:
         """By its elements, unless it is among the inputs: their arrays are no part of a program."""
@@ -208,6 +209,10 @@ class _Writer:
     def extern(self, op: Extern) -> str:
         shapes = "; ".join(self.exprs(shape) for shape in op.shapes)
         return f"{_number_of(op.function)} {op.pure} {' '.join(op.dtypes)} {shapes} of {self.tensors(op.args)}"
+
+
+def _told(strides: tuple[int, ...]) -> str:
+    return f" by {strides}" if strides else ""
 
 
 _FIELDS: dict[type, Callable[[_Writer, Any], str]] = {

@@ -128,10 +128,11 @@ class Operation:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placeholder(Operation):
-    """An array given when the kernel is called."""
+    """An array given when the kernel is called; `strides`: in elements, of one that is a box of a larger array."""
 
     shape: Shape
     dtype: DType
+    strides: tuple[int, ...] = ()
 
     def shape_of(self, index: int) -> Shape:
         return self.shape

@@ -46,7 +46,6 @@ __all__ = [
     "OneCall",
     "buffer_words",
     "check_layouts",
-    "contiguous_strides",
     "copy_reason",
     "lay_out",
 ]
@@ -70,7 +69,8 @@ class ArgSpec:
     """One argument of a compiled function; `ndim` None is a scalar passed by value.
 
     `runs` tells how many axes of a contiguous array each axis of the function is, where they differ; -n stands for one
-    axis of the array that is two of the function, the second one of n elements.
+    axis of the array that is two of the function, the second one of n elements. `is_row`: the function takes all that
+    lies from the first to the last element of the array as one axis.
     """
 
     name: str
@@ -78,6 +78,7 @@ class ArgSpec:
     ndim: int | None
     output: bool = False
     runs: tuple[int, ...] = ()
+    is_row: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -407,15 +408,6 @@ def _check_fit(function: Function, place: int, dimensions: Sequence[int]) -> Non
         raise KernelError(function.code.name, -1, [f"argument {spec.name!r}: {problem}"])
 
 
-def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """The strides in bytes of an array whose elements lie side by side."""
-    strides = []
-    for extent in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= extent
-    return tuple(reversed(strides))
-
-
 def _scalar_word(spec: ArgSpec, value: int | float) -> int:
     return int.from_bytes(struct.pack("<" + _SCALAR_FORMATS[spec.dtype], value).ljust(8, b"\0"), "little")
 
@@ -428,7 +420,10 @@ def buffer_words(spec: ArgSpec, shape: tuple[int, ...], strides: tuple[int, ...]
     reason = copy_reason(shape, strides, spec.itemsize)
     if reason is not None:
         raise ValueError(f"argument {spec.name!r}: {reason}; copy the array first")
-    if spec.runs:
+    if spec.is_row:
+        span = 1 + sum((n - 1) * (step // spec.itemsize) for n, step in zip(shape, strides))
+        shape, strides = (span if all(shape) else 0,), (spec.itemsize,)
+    elif spec.runs:
         shape, strides = _merged(shape, strides, spec.runs)
     code, bits = spec.halide_type
     buffer = [0] * BUFFER_WORDS

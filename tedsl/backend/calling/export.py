@@ -16,12 +16,12 @@ from pathlib import Path
 
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import concrete_shape
-from tedsl.backend.arguments.blocks import HOST, contiguous_strides, lay_out
-from tedsl.backend.arguments.layouts import LARGEST
+from tedsl.backend.arguments.blocks import HOST, lay_out
+from tedsl.backend.arguments.layouts import LARGEST, contiguous_strides
 from tedsl.backend.calling.c_names import function_name
 from tedsl.backend.calling.export_text import ExportedFunction, c_header, python_module
 from tedsl.backend.compiling.compilation import Compilation
-from tedsl.backend.compiling.executable import CompiledKernel, Executable, KernelStep
+from tedsl.backend.compiling.executable import CompiledKernel, Executable, KernelStep, View
 from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.variant import Variant
 from tedsl.backend.host.archive import archive
@@ -139,7 +139,8 @@ def _call(step: KernelStep, variant: Variant, entry: str, chain: Chain) -> _Call
             raise ValueError(
                 f"kernel {variant.origin.program.name!r}: export: an array of shape {shape} is empty or over 2 GB"
             )
-        layouts.append((shape, contiguous_strides(shape, dtype.itemsize)))
+        whole, _ = chain.layout(chain.placing.plan.known_by(cell))
+        layouts.append((shape, contiguous_strides(whole, dtype.itemsize)))
     words, pointers, buffers = lay_out(variant.function, layouts, variant.scalars(step.bound(chain.sizes)))
     return _Call(entry, tuple(words), pointers, {at + HOST: c for at, c in zip(buffers, cells, strict=True)})
 
@@ -168,12 +169,12 @@ def _assembly(
         body.append(f"  %t{cell} = getelementptr i8, ptr %block, i64 {offset}")
     for cell, view in placing.plan.views.items():
         shape, dtype = chain.layout(view.of)
-        if math.prod(shape[: view.dim]) != 1:
+        if isinstance(view, View) and math.prod(shape[: view.dim]) != 1:
             raise ValueError(
                 f"kernel {signature.title!r}: export: it is cut along time, which must be the first dimension of "
                 f"{chain.tensors[view.of].name!r}, found dimension {view.dim} of {shape}"
             )
-        offset = view.begin * math.prod(shape[view.dim + 1 :]) * dtype.itemsize
+        offset = view.offset(contiguous_strides(shape, dtype.itemsize))
         place[cell] = f"%t{cell}"
         body.append(f"  %t{cell} = getelementptr i8, ptr {place[view.of]}, i64 {offset}")
     for k, call in enumerate(calls):

@@ -8,6 +8,7 @@ found on the disk without its schedule (`sequence.found_kernel`).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 from typing import Protocol
@@ -28,7 +29,16 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Operation, Tensor
 
 __all__ = [
-    "CallMemory", "CompiledKernel", "Executable", "KernelStep", "MemoryPlan", "Prepared", "Proof", "Shared", "StepPlan",
+    "BoxView",
+    "CallMemory",
+    "CompiledKernel",
+    "Executable",
+    "KernelStep",
+    "MemoryPlan",
+    "Prepared",
+    "Proof",
+    "Shared",
+    "StepPlan",
     "View",
 ]  # fmt: skip
 
@@ -239,6 +249,27 @@ class View:
         taken = self.begin if self.is_single else slice(self.begin, self.end)
         return array[(slice(None),) * self.dim + (taken, ...)]
 
+    def offset(self, strides: Sequence[int]) -> int:
+        """Where it begins in an array of these strides."""
+        return self.begin * strides[self.dim]
+
+
+@dataclass(frozen=True)
+class BoxView:
+    """A box of another tensor, in whose memory it lies: so many elements of each dimension from `begins` on."""
+
+    of: int
+    begins: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def part(self, array: Array) -> Array:
+        """The same box of an array."""
+        return array[tuple(slice(b, b + n) for b, n in zip(self.begins, self.shape, strict=True))]
+
+    def offset(self, strides: Sequence[int]) -> int:
+        """Where it begins in an array of these strides."""
+        return sum(map(operator.mul, self.begins, strides))
+
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
@@ -250,9 +281,14 @@ class StepPlan:
     again: frozenset[int] = frozenset()  # places of steps that compute what was forgotten
     numbers: Mapping[Tensor, int] = field(default_factory=dict)  # of the user's tensors that are stored
     users: Mapping[int, Tensor] = field(default_factory=dict)  # the user's tensors that others stand for, by number
-    views: Mapping[int, View] = field(default_factory=dict)  # numbers that are parts of other tensors
+    views: Mapping[int, View | BoxView] = field(default_factory=dict)  # numbers that are parts of other tensors
     is_finest: bool = False  # it is cut into as many steps as it can be
     schedule_ms: float = field(default=0.0, compare=False)  # what it took to schedule and cut it
+
+    def known_by(self, cell: int) -> int:
+        """The number of the tensor in which the elements of one count from 0 as the program says."""
+        view = self.views.get(cell)
+        return view.of if isinstance(view, BoxView) else cell
 
     def read_by(self, step: KernelStep) -> list[int]:
         """The tensors that a step reads, all or parts of them."""

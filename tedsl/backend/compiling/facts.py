@@ -24,10 +24,10 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
-from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Scatter, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["FoundFacts", "KnownFacts", "ProgramFacts"]
+__all__ = ["FoundFacts", "KnownFacts", "ProgramFacts", "strides_among"]
 
 Sizes = Mapping[Var, int]
 NARROW = 64  # elements of a row
@@ -43,6 +43,10 @@ class KnownFacts(Protocol):
     @property
     def is_compact(self) -> bool:
         """Whether it is usually called with contiguous arrays of known shapes: parts, and what has short rows."""
+
+    @property
+    def strides(self) -> Sequence[Sequence[int]]:
+        """Of the inputs, in elements, where these are boxes of larger arrays; empty for others."""
 
     @property
     def is_large(self) -> bool:
@@ -119,6 +123,10 @@ class ProgramFacts:
         return not {c for op in self._operations for c in places.settled(op)}.issuperset(checks)
 
     @cached_property
+    def strides(self) -> tuple[tuple[int, ...], ...]:
+        return strides_among(self.inputs)
+
+    @cached_property
     def is_large(self) -> bool:
         known = ((shape, t) for t in self._tensors if (shape := known_shape(t)) is not None)
         return any(math.prod(shape) * t.dtype.itemsize > LARGEST for shape, t in known)
@@ -187,12 +195,18 @@ class FoundFacts:
     merging: Merging | None = None  # its code is that of a part, which is compiled as it was cut
     flattening: Merging | None = None
     limits: Sequence[Limit] = ()
+    strides: Sequence[Sequence[int]] = ()
 
     def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
         return False
 
     def has_large_stage(self, sizes: Sizes) -> bool:
         return False
+
+
+def strides_among(inputs: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
+    """The strides of inputs that are boxes of larger arrays; empty for others."""
+    return tuple(t.op.strides if isinstance(t.op, Placeholder) else () for t in inputs)
 
 
 def _symbolic_loops(op: Operation) -> list[Expr]:

@@ -41,15 +41,15 @@ class ArrayLayout:
     is_large: bool = False  # some array holds more than 2**31 - 1 bytes
 
 
-COMPACT = ArrayLayout("compact", lambda facts, seen: facts.is_compact and seen.is_contiguous)
+COMPACT = ArrayLayout("compact", lambda facts, seen: facts.is_compact and seen.is_compact(facts.strides))
 MERGED = ArrayLayout("merged", lambda facts, seen: facts.merging is not None and seen.is_contiguous)
 DENSE = ArrayLayout("dense", lambda facts, seen: seen.is_dense and not seen.is_large)
 STRIDED = ArrayLayout("strided", lambda facts, seen: not seen.is_large, is_dense=False)
 LARGE = ArrayLayout("large", lambda facts, seen: seen.is_dense, is_large=True)
 LARGE_STRIDED = ArrayLayout("large and strided", lambda facts, seen: True, is_dense=False, is_large=True)
 
-# Compact: contiguous and of shapes that are known, so the code knows all strides (and short rows of results may be one
-# with the next, `flattening`). Merged: contiguous, so axes that are
+# Compact: contiguous, or boxes of what is, and of shapes that are known, so the code knows all strides (and short rows
+# of results may be one with the next, `flattening`). Merged: contiguous, so axes that are
 # walked together are one. The others take any arrays of which no more holds than they say.
 LAYOUTS = (COMPACT, MERGED, DENSE, STRIDED, LARGE, LARGE_STRIDED)
 
@@ -94,6 +94,12 @@ class _Seen:
     def is_contiguous(self) -> bool:
         return not self.is_large and all(a.flags.c_contiguous for a in self.arrays)
 
+    def is_compact(self, strides: Sequence[Sequence[int]]) -> bool:
+        """Whether all lie as is known: the first ones by those strides that are given, contiguous else."""
+        told = [*strides, *[()] * (len(self.arrays) - len(strides))]
+        lying = zip(self.arrays, told, strict=True)
+        return not self.is_large and all(_steps_by(a, s) if s else a.flags.c_contiguous for a, s in lying)
+
 
 def layout_of(facts: KnownFacts, arrays: Sequence[Array], *, has_large_stage: bool) -> ArrayLayout:
     """The first layout that fits the arrays of a call."""
@@ -112,6 +118,11 @@ def is_dense(array: Array) -> bool:
     """Whether the last axis steps by one element; of those that have only one, the axis before it."""
     last = next((k for k in reversed(range(array.ndim)) if array.shape[k] != 1), None)
     return last is None or array.shape[last] == 0 or array.strides[last] == array.itemsize
+
+
+def _steps_by(array: Array, strides: Sequence[int]) -> bool:
+    steps = zip(array.shape, array.strides, strides, strict=True)
+    return all(n == 1 or step == expected * array.itemsize for n, step, expected in steps)
 
 
 def _is_large(array: Array) -> bool:

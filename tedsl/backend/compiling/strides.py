@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from itertools import count
 from typing import Any
 
 import halide as hl
 
 from tedsl.analysis.sizes import known_shape
-from tedsl.backend.arguments.blocks import contiguous_strides
+from tedsl.backend.arguments.layouts import row_length, strides_of
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Tensor
@@ -18,13 +17,13 @@ __all__ = ["fix_last_strides", "fix_strides", "free_strides"]
 
 
 def fix_strides(lowered: Lowered) -> None:
-    """Tell Halide the strides of contiguous arrays: addresses are then computed by the compiler, as far as they can."""
+    """Tell Halide the strides of compact arrays: addresses are then computed by the compiler, as far as they can."""
     for tensor, image, is_free in _images(lowered):
-        shape = known_shape(tensor)
+        shape, steps = known_shape(tensor), strides_of(tensor)
         assert shape is not None
-        if image.dimensions() < len(shape):  # a row of all elements
-            shape = (math.prod(shape),)
-        for dim, (extent, step) in enumerate(zip(shape[::-1], contiguous_strides(shape, 1)[::-1], strict=True)):
+        if image.dimensions() < len(shape):  # a row of all that lies in it
+            shape, steps = (row_length(tensor),), (1,)
+        for dim, (extent, step) in enumerate(zip(shape[::-1], steps[::-1], strict=True)):
             image.dim(dim).set_stride(step)
             if is_free:
                 image.dim(dim).set_bounds(0, extent)

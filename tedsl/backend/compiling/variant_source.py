@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -12,6 +11,7 @@ import halide as hl
 from schedules.merging import Merging
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction, Function
+from tedsl.backend.arguments.layouts import row_length
 from tedsl.backend.assembly.allocation_failures import GuardError
 from tedsl.backend.compiling.accesses import stays_within, touching
 from tedsl.backend.compiling.alternatives import first_working
@@ -218,7 +218,7 @@ class VariantSource:
         if None in given or None in made:
             return ()
         if self.flat:
-            given = [(math.prod(shape),) if shape else shape for shape in given if shape is not None]
+            given = [(row_length(t),) if t.ndim else () for t in lowered.inputs]
         before = len(lowered.previous)
         number: list[tuple[int, ...] | None] = [None] * (lowered.zero is not None)
         shapes = [*given, *made[:before], *number, *made[before:]]
@@ -249,7 +249,7 @@ class VariantSource:
         known, outputs = self.program.sizes if kept.sizes else [], self.program.outputs
         specs = [self._spec(t) for t in dict.fromkeys(self.program.inputs)]
         if self.flat:
-            specs = [replace(spec, runs=(spec.ndim,)) if spec.ndim else spec for spec in specs]
+            specs = [replace(spec, is_row=True) if spec.ndim else spec for spec in specs]
         specs += [self._spec(outputs[p]) for p in self.added]
         specs += [ArgSpec(known[k].name, "int32", None) for k in kept.sizes]
         specs += [ArgSpec("opaque_zero", "int32", None)] * kept.zero

@@ -7,17 +7,17 @@ it is emitted that way, too, where it provably never leaves int32.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import halide as hl
 
 from tedsl.analysis.affine import affine_of, quotient_apart
+from tedsl.backend.arguments.layouts import row_length, strides_of
 from tedsl.backend.scalars.types import Expr as Halide
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
-from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import minus, negated, plus
 from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
@@ -65,13 +65,13 @@ def row_of(read: Read) -> tuple[Expr, Const] | None:
     if not any(isinstance(n, Apply) and n.fn in QUOTIENTS for n in nodes) or not all(map(_is_plain_node, nodes)):
         return None
     place: Expr = Const(0, INT32)
-    for index, extent in zip(read.indices, read.tensor.extents, strict=True):
-        place = place * extent + index
+    for index, step in zip(read.indices, strides_of(read.tensor), strict=True):
+        place = place + index * step
     form = affine_of(place)
     made = None if form is None else form.to_expr()
     if made is None or any(isinstance(n, Apply) and n.fn in QUOTIENTS for n in topological(made)):
         return None
-    return made, Const(math.prod(number(e) or 0 for e in read.tensor.extents), INT32)
+    return made, Const(row_length(read.tensor), INT32)
 
 
 def _is_plain_node(node: Expr) -> bool:

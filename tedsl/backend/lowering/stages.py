@@ -11,9 +11,7 @@ from types import MappingProxyType
 import halide as hl
 
 from schedules.pieces import Piece
-from tedsl.analysis.sizes import known_shape
-from tedsl.backend.arguments.blocks import contiguous_strides
-from tedsl.backend.arguments.layouts import LARGEST
+from tedsl.backend.arguments.layouts import LARGEST, strides_of
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.lowering.expressions import Scalars
@@ -80,7 +78,7 @@ class Stage:
 class Arrays:
     """What holds of the inputs of every call."""
 
-    are_flat: bool = False  # contiguous and of known shapes, and given as rows of all their elements
+    are_flat: bool = False  # compact and of known shapes, and given as rows of all that lies in them
     are_small: bool = False  # no axis spans more bytes than int32 holds
 
 
@@ -129,9 +127,7 @@ class Context:
 
     def _row(self, place: Place, tensor: Tensor) -> Place:
         """The place in a row of all elements; extents are numbers."""
-        shape = known_shape(tensor)
-        assert shape is not None
-        terms = [i * step for i, step in zip(place, contiguous_strides(shape, 1)[::-1], strict=True)]
+        terms = [i * step for i, step in zip(place, strides_of(tensor)[::-1], strict=True)]
         return (sum(terms[1:], terms[0]),) if terms else ()
 
     def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:

@@ -6,7 +6,6 @@ names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +24,8 @@ from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan, Step, described, dimensions
 from tedsl.analysis.hazards import Order, StageLoop
 from tedsl.analysis.iteration import is_stepped
-from tedsl.analysis.sizes import known_shape, vars_of
+from tedsl.analysis.sizes import vars_of
+from tedsl.backend.arguments.layouts import row_length
 from tedsl.backend.halide_text.errors import readable
 from tedsl.backend.host.loaders import LOADER_VARIABLE, loads_objects
 from tedsl.backend.lowering.indices import plain
@@ -265,7 +265,7 @@ def fix_sizes(lowered: Lowered) -> None:
 
     for tensor, image in lowered.inputs.items():
         is_flat = image.dimensions() < tensor.ndim
-        ends = [Const(math.prod(known_shape(tensor) or ()), INT32)] if is_flat else tensor.extents[::-1]
+        ends = [Const(row_length(tensor), INT32)] if is_flat else tensor.extents[::-1]
         for dim, extent in enumerate(map(known, ends)):
             if extent is not None:
                 image.dim(dim).set_bounds(0, extent)

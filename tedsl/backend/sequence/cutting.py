@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
+from schedules.cutting.windows import ReadBox, Windowed, windowed
 from schedules.interleaving import interleaved
 from schedules.known_places import with_known_places
 from schedules.program import program_of
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
-from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
+from tedsl.backend.compiling.executable import BoxView, CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.host.loaders import loads_objects
@@ -93,12 +94,13 @@ class Cutter:
         self.numbers = {t: k for k, t in enumerate(self.tensors)}  # of what is known
         self.stored: dict[Tensor, int] = {}
         self.users: dict[int, Tensor] = {}
+        self.windows: dict[BoxView, int] = {}
 
     def plan(self) -> StepPlan:
         results = tuple(self.numbers[t] for t in self.program.outputs)
         return StepPlan(
             tuple(self.tensors), tuple(self.steps), results, numbers={**self.stored, **self.numbers}, users=self.users,
-            is_finest=self.least == 1,
+            views={k: window for window, k in self.windows.items()}, is_finest=self.least == 1,
         )  # fmt: skip
 
     def reach(self, wanted: Sequence[Tensor], name: str) -> None:
@@ -147,29 +149,43 @@ class Cutter:
             read = tuple(self.numbers[t] for t in known)
             self.steps.append(KernelStep(SingleKernel(here), None, read, self._numbered(wanted)))
             return
+        boxes = windowed(parts) if self._may_be_given_boxes(here) else {}
         for part in in_little_memory(parts, set(known), set(found)):
-            self._add_part(part, is_sized=bool(here.sizes))
+            self._add_part(part, boxes.get(part, Windowed(part, {})), is_sized=bool(here.sizes))
         self.numbers.update((t, self.numbers[now]) for t, now in zip(wanted, found, strict=True))
 
-    def _add_part(self, part: PlanPart, *, is_sized: bool) -> None:
-        """The step of one part, by a kernel that equal parts share."""
+    def _add_part(self, part: PlanPart, made: Windowed, *, is_sized: bool) -> None:
+        """The step of one part, by a kernel that equal parts share; `made`: as it is compiled."""
         title = "_".join(dict.fromkeys(t.name for t in part.outputs[:2]))
-        planner = self.program.planner.for_part(part)
-        mine = Compilation(tuple(part.inputs), tuple(part.outputs), title, self.program.target, planner)
-        core = shared_kernel(shared_key(part.digest, self.program), lambda: SingleKernel(mine))
+        planner = self.program.planner.for_part(made.part)
+        mine = Compilation(made.part.inputs, made.part.outputs, title, self.program.target, planner)
+        core = shared_kernel(shared_key(made.part.digest, self.program), lambda: SingleKernel(mine))
         theirs, ours = (p.sizes if is_sized else [] for p in (core.program, mine))
         own = all(a is b for a, b in zip(theirs, ours, strict=True))
         sizes = {} if own else dict(zip(theirs, ours, strict=True))
-        read = tuple(self.numbers[t] for t in part.inputs)
+        read = tuple(self._window(self.numbers[t], made.boxes.get(k)) for k, t in enumerate(part.inputs))
         self.steps.append(KernelStep(core, None, read, self._numbered(part.outputs), sizes))
         self.stored.update((part.users[t], self.numbers[t]) for t in part.outputs)
         self.users.update((self.numbers[t], part.users[t]) for t in part.outputs)
+
+    def _window(self, number: int, box: ReadBox | None) -> int:
+        """The number of a box of a tensor, or of all of it."""
+        if box is None:
+            return number
+        window = BoxView(number, box.begins, box.shape)
+        if window not in self.windows:
+            self.windows[window] = self.add(self.tensors[number])
+        return self.windows[window]
 
     def _may_cut(self, here: Compilation) -> bool:
         if here.target.backend != "host" or here.planner.automatic or self.program.facts.is_always_empty:
             return False
         between = here.operations
         return len(between) >= self.least and not any(isinstance(op, Placeholder) for op in between)
+
+    def _may_be_given_boxes(self, here: Compilation) -> bool:
+        """Whether kernels may read boxes; of the finest cut, any step may run again, which tensors are kept for."""
+        return self.least > 1 and not here.sizes and not here.planner.is_asked
 
     def _numbered(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
         """Numbers for tensors that are computed now."""

@@ -11,7 +11,7 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
 from tedsl.backend.compiling.disk_cache import key_of_part
 from tedsl.backend.compiling.executable import CallMemory, CompiledKernel, Modes, Proof, Sizes
-from tedsl.backend.compiling.facts import FoundFacts
+from tedsl.backend.compiling.facts import FoundFacts, strides_among
 from tedsl.backend.compiling.forms import Form
 from tedsl.backend.compiling.single_kernel import proof_of
 from tedsl.backend.compiling.variant import Variant, loaded_variant
@@ -32,7 +32,9 @@ class FoundKernel:
 
     def __init__(self, program: Compilation, kernel: CutKernel, anew: Callable[[], object]) -> None:
         self.program = program
-        self.facts = FoundFacts(kernel.checks, is_compact=program.target.backend == "host")
+        self.facts = FoundFacts(
+            kernel.checks, is_compact=program.target.backend == "host", strides=strides_among(program.inputs)
+        )
         self.forms = CompiledForms(program.name, self.facts, self._loaded, self._key)
         self.proven: set[Proof] = set()
         self._kernel, self._anew = kernel, anew

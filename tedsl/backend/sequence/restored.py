@@ -10,15 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from tedsl.analysis.sizes import known_shape
 from tedsl.backend.compiling.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import key_of_program
-from tedsl.backend.compiling.executable import CompiledKernel, Executable, KernelStep, StepPlan
+from tedsl.backend.compiling.executable import BoxView, CompiledKernel, Executable, KernelStep, StepPlan
 from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence.cutting import cut_program, is_apart, is_routine, least_kernels, shared_key
 from tedsl.backend.sequence.found_kernel import FoundKernel
-from tedsl.backend.sequence.saved_form import SavedProgram, keep_cut, layouts_of, numbered, recall_cut
+from tedsl.backend.sequence.saved_form import SavedProgram, boxed, keep_cut, layouts_of, numbered, recall_cut
 from tedsl.backend.sequence.steps import Steps
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Scan, Tensor
@@ -70,10 +71,14 @@ def _tensors(cut: SavedProgram, program: Compilation) -> list[Tensor] | None:
     operations, inputs, outputs = numbered(program.inputs, program.outputs), program.inputs, program.outputs
     try:
         tensors = [operations[k].output(place) for k, place in cut.tensors]
-        known = set(range(len(inputs)))
+        windows, known = dict(cut.windows), set(range(len(inputs)))
+        if not all(_is_inside(window, tensors) for window in windows.values()):
+            return None
+        own = boxed(tensors, windows)
         for step in cut.steps:
-            arrays = layouts_of([tensors[c] for c in (*step.inputs, *step.outputs)])
-            if arrays != cut.kernels[step.kernel].arrays or not known.issuperset(step.inputs):
+            arrays = layouts_of([own[c] for c in (*step.inputs, *step.outputs)])
+            read = {windows[c].of if c in windows else c for c in step.inputs}
+            if arrays != cut.kernels[step.kernel].arrays or not known.issuperset(read):
                 return None
             known.update(step.outputs)
     except (IndexError, ValueError):
@@ -81,6 +86,13 @@ def _tensors(cut: SavedProgram, program: Compilation) -> list[Tensor] | None:
     made = [tensors[c] for c in cut.results if c in known]
     fits = len(made) == len(outputs) and all(a is b for a, b in zip(tensors, inputs, strict=False))
     return tensors if fits and layouts_of(made) == layouts_of(outputs) else None
+
+
+def _is_inside(window: BoxView, tensors: Sequence[Tensor]) -> bool:
+    """Whether a box lies in its tensor."""
+    shape = known_shape(tensors[window.of]) or ()
+    ends = [b + n for b, n in zip(window.begins, window.shape, strict=True)]
+    return len(shape) == len(ends) and all(end <= n for end, n in zip(ends, shape, strict=True))
 
 
 class _Anew:
@@ -111,7 +123,8 @@ def _found(program: Compilation, cut: SavedProgram, tensors: Sequence[Tensor], k
     numbers = dict.fromkeys(step.kernel for step in cut.steps)
     kernels = {number: _kernel(program, cut, number, tensors, anew) for number in numbers}
     steps = tuple(KernelStep(kernels[step.kernel], None, step.inputs, step.outputs) for step in cut.steps)
-    return Steps(program, StepPlan(tuple(tensors), steps, cut.results), key, cut, anew)
+    plan = StepPlan(tuple(tensors), steps, cut.results, views=dict(cut.windows))
+    return Steps(program, plan, key, cut, anew)
 
 
 def _kernel(
@@ -119,7 +132,8 @@ def _kernel(
 ) -> CompiledKernel:
     """One of its kernels, in the tensors of the first step that calls it."""
     kernel, step = cut.kernels[number], next(step for step in cut.steps if step.kernel == number)
-    read, made = (tuple(tensors[c] for c in cells) for cells in (step.inputs, step.outputs))
+    lying = boxed(tensors, dict(cut.windows))
+    read, made = (tuple(lying[c] for c in cells) for cells in (step.inputs, step.outputs))
     own = Compilation(read, made, kernel.title, program.target, program.planner)
     core = shared_kernel(shared_key(kernel.digest, program), lambda: FoundKernel(own, kernel, anew), whole=False)
     core.proven.update(proof for k, proof in cut.proven if k == number)

@@ -6,7 +6,7 @@ that a call that fails has written nothing. What passes between steps lies in on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.blocks import BoundFunction, OneCall
 from tedsl.backend.arguments.call_lists import CallList
 from tedsl.backend.arguments.host_memory import register
-from tedsl.backend.compiling.executable import CallMemory, KernelStep, StepPlan
+from tedsl.backend.compiling.executable import BoxView, CallMemory, KernelStep, StepPlan
 from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
@@ -147,7 +147,9 @@ class Chain:
 
     def layout(self, cell: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and type of a tensor."""
-        tensor = self.tensors[cell]
+        tensor, view = self.tensors[cell], self.placing.plan.views.get(cell)
+        if isinstance(view, BoxView):
+            return view.shape, tensor.dtype.numpy
         return concrete_shape(tensor, self.sizes, "a program"), tensor.dtype.numpy
 
     def bytes(self, cell: int) -> int:
@@ -208,6 +210,7 @@ class Chain:
             if step.core is None:
                 made = _results(step, arrays, self.sizes, memory.copies)
                 arrays.update(zip(step.outputs, made, strict=True))
+                arrays.update(self._parts(arrays, step.outputs))
                 continue
             call = self._call(step, arrays) if first else self.calls[len(calls)]
             calls.append(call)
@@ -266,10 +269,12 @@ class Chain:
             arrays[cell] = np.ndarray(*self.layouts[cell], _bytes_in(arrays[source]), offset)
         for cell in self.outside:
             arrays[cell] = np.empty(*self.layouts[cell])
-        arrays.update(
-            (c, view.part(arrays[view.of])) for c, view in self.placing.plan.views.items() if view.of in arrays
-        )
+        arrays.update(self._parts(arrays, arrays))
         return arrays
+
+    def _parts(self, arrays: Mapping[int, Array], of: Container[int]) -> dict[int, Array]:
+        """The arrays of tensors that are parts of others."""
+        return {c: view.part(arrays[view.of]) for c, view in self.placing.plan.views.items() if view.of in of}
 
     def _call(self, step: KernelStep, arrays: Mapping[int, Array], *, for_any: bool = False) -> _Call:
         """A step prepared, for any numbers or for those that are there; compiles what it needs."""
@@ -337,7 +342,8 @@ class Chain:
             return ""
         sites = checks_of(operations_between(*self._between(call)))
         read, written = self._between(call, None if self.whole is None else self.whole().users)
-        known = {t: arrays[c] for t, c in zip(read, call.step.inputs, strict=True) if c in arrays}
+        cells = map(self.placing.plan.known_by, call.step.inputs)
+        known = {t: arrays[c] for t, c in zip(read, cells, strict=True) if c in arrays}
         return failed(sites, error.requirement, known, self.sizes, operations_between(read, written))
 
     def _between(

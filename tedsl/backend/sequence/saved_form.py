@@ -11,18 +11,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from schedules.cutting.windows import placeholder_in
 from schedules.records import typed, unsealed, with_seal
 from tedsl.analysis.sizes import known_shape
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import read, write
-from tedsl.backend.compiling.executable import CompiledKernel, Proof, StepPlan
+from tedsl.backend.compiling.executable import BoxView, CompiledKernel, Proof, StepPlan
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["CutKernel", "CutStep", "SavedProgram", "keep_cut", "layouts_of", "numbered", "recall_cut", "saved_program"]
+__all__ = [
+    "CutKernel", "CutStep", "SavedProgram", "boxed", "keep_cut", "layouts_of", "numbered", "recall_cut",
+    "saved_program",
+]  # fmt: skip
 
-VERSION = 1
+VERSION = 2
 _KIND = "program"
 
 Layout = tuple[str, tuple[int, ...]]  # dtype and shape
@@ -56,6 +60,7 @@ class SavedProgram:
     kernels: tuple[CutKernel, ...] = ()
     steps: tuple[CutStep, ...] = ()
     results: tuple[int, ...] = ()
+    windows: tuple[tuple[int, BoxView], ...] = ()  # tensors that are boxes of others, by their numbers
     proven: frozenset[tuple[int, Proof]] = field(default=frozenset(), compare=False)  # of kernels by their numbers
 
 
@@ -81,21 +86,27 @@ def saved_program(program: Compilation, plan: StepPlan) -> SavedProgram | None:
         return None
     places = {op: k for k, op in enumerate(numbered(program.inputs, program.outputs))}
     kernels: dict[CompiledKernel, CutKernel] = {}
-    found = []
+    found, windows = [], {c: view for c, view in plan.views.items() if isinstance(view, BoxView)}
+    tensors = boxed(plan.tensors, windows)
     for step in plan.steps:
         part = None if step.core is None else step.core.program.planner.part
-        arrays = layouts_of([plan.tensors[c] for c in (*step.inputs, *step.outputs)])
+        arrays = layouts_of([tensors[c] for c in (*step.inputs, *step.outputs)])
         if step.core is None or part is None or arrays is None or not step.core.program.facts.is_always_alike:
             return None
         if step.core not in kernels:
             inside, checks = step.bytes_inside({}), step.core.facts.checks_indices
             kernels[step.core] = CutKernel(part.digest, step.core.program.name, arrays, inside, checks)
         found.append(CutStep(list(kernels).index(step.core), step.inputs, step.outputs))
-    tensors = [plan.users.get(c, t) for c, t in enumerate(plan.tensors)]
-    if layouts_of(tensors) != layouts_of(plan.tensors) or not all(t.op in places for t in tensors):
+    users = [plan.users.get(plan.known_by(c), t) for c, t in enumerate(plan.tensors)]
+    if layouts_of(users) != layouts_of(plan.tensors) or not all(t.op in places for t in users):
         return None
-    listed = tuple((places[t.op], t.index) for t in tensors)
-    return SavedProgram(listed, tuple(kernels.values()), tuple(found), plan.results)
+    listed = tuple((places[t.op], t.index) for t in users)
+    return SavedProgram(listed, tuple(kernels.values()), tuple(found), plan.results, tuple(windows.items()))
+
+
+def boxed(tensors: Sequence[Tensor], windows: Mapping[int, BoxView]) -> list[Tensor]:
+    """The tensors, where some are boxes of others arrays of their own that lie in the memory of those."""
+    return [placeholder_in(t, windows[c].shape) if c in windows else t for c, t in enumerate(tensors)]
 
 
 def keep_cut(key: str | None, cut: SavedProgram) -> None:
@@ -106,6 +117,7 @@ def keep_cut(key: str | None, cut: SavedProgram) -> None:
         "kernels": [[k.digest, k.title, k.arrays, k.inside, k.checks] for k in cut.kernels],
         "steps": [[s.kernel, s.inputs, s.outputs] for s in cut.steps],
         "results": cut.results,
+        "windows": [[c, [w.of, w.begins, w.shape]] for c, w in cut.windows],
         "proven": sorted(cut.proven),
     }
     write(key, _KIND, json.dumps(with_seal(data), separators=(",", ":")).encode())
@@ -125,15 +137,18 @@ def recall_cut(key: str | None) -> SavedProgram | None:
 def _parsed(data: Mapping[str, Any]) -> SavedProgram | None:
     if data.get("tedsl_program") != VERSION:
         return None
-    tensors, kernels, steps, results, proven = (
+    tensors, kernels, steps, results, windows, proven = (
         typed(kind, data.get(name)) for name, kind in (
             ("tensors", tuple[tuple[int, int], ...]), ("kernels", tuple[CutKernel, ...]),
-            ("steps", tuple[CutStep, ...]), ("results", tuple[int, ...]), ("proven", tuple[tuple[int, Proof], ...]),
+            ("steps", tuple[CutStep, ...]), ("results", tuple[int, ...]),
+            ("windows", tuple[tuple[int, BoxView], ...]), ("proven", tuple[tuple[int, Proof], ...]),
         )
     )  # fmt: skip
     numbers = [*sum(tensors, ()), *results]
     for step in steps:
         numbers += [step.kernel, *step.inputs, *step.outputs]
+    for cell, window in windows:
+        numbers += [cell, window.of, *window.begins, *window.shape]
     if min(numbers, default=0) < 0:  # which a list would take for one from its end
         raise ValueError("a number below 0")
-    return SavedProgram(tensors, kernels, steps, results, frozenset(proven))
+    return SavedProgram(tensors, kernels, steps, results, windows, frozenset(proven))
