@@ -14,7 +14,10 @@ import halide as hl
 
 from tedsl.backend.scalars.types import Expr, bits_of, copy_sign, f64, from_bits, horner, is_nan, negate
 
-__all__ = ["cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "reduce_quadrant", "sigmoid", "sin", "tanh"]
+__all__ = [
+    "cos", "erf", "exp", "exp2", "expm1", "exponent_and_rest", "log", "log1p", "log2", "reduce_quadrant",
+    "sigmoid", "sin", "tanh",
+]  # fmt: skip
 
 F = "float32"
 INF, NAN = float("inf"), float("nan")
@@ -162,15 +165,21 @@ def erf(x: Expr) -> Expr:
     return hl.select(size < hl.f32(0.93), small, copy_sign(large, x, F))
 
 
-def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """x = 2^k (1 + f), for finite x > 0: k as a float, f, and log(1 + f) - f + f^2 / 2."""
+def exponent_and_rest(x: Expr) -> tuple[Expr, Expr]:
+    """x = 2^k (1 + f), for finite x > 0: k as a float, and f from sqrt(1 / 2) - 1 to sqrt(2) - 1."""
     is_tiny = x < hl.f32(2.0**-126)
     bits = bits_of(hl.select(is_tiny, x * hl.f32(2.0**23), x), F)
     root_half = hl.u32(0x3F3504F3)
     k = hl.reinterpret(hl.Int(32), bits - root_half) >> hl.u32(23)
     f = from_bits(bits - (hl.cast(hl.UInt(32), k) << hl.u32(23)), F) - hl.f32(1.0)
     real = hl.cast(hl.Float(32), k) - hl.select(is_tiny, hl.f32(23.0), hl.f32(0.0))
-    return real, f, f * f * f * horner(f, LOG, F)
+    return real, f
+
+
+def _log_parts(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """x = 2^k (1 + f), for finite x > 0: k as a float, f, and log(1 + f) - f + f^2 / 2."""
+    k, f = exponent_and_rest(x)
+    return k, f, f * f * f * horner(f, LOG, F)
 
 
 def _log_edges(x: Expr, result: Expr) -> Expr:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import halide as hl
 
 from tedsl.backend.scalars import float32_math, float64_math
-from tedsl.backend.scalars.types import Expr, bits_of, copy_sign, f64, horner, is_nan, negate
+from tedsl.backend.scalars.types import Expr, bits_of, copy_sign, f64, from_bits, horner, is_nan, negate
 
 __all__ = ["atan2", "power", "rounded", "tan"]
 
@@ -19,6 +19,18 @@ SIN = (
 COS = (
     0.04166666666660167, -0.001388888887819698, 2.480158093699708e-05, -2.755556070932579e-07, 2.0647316916449707e-09,
 )  # fmt: skip
+# log2(1 + f) / f for sqrt(1 / 2) - 1 <= f <= sqrt(2) - 1 to 40 bits, 2^r for |r| <= 1 / 2 to 34
+LOG2 = (
+    1.4426950408892767, -0.7213475204230286, 0.48089834664694925, -0.360673766469197, 0.2885390630509617,
+    -0.2404486767764975, 0.2060955997696979, -0.1803523976289314, 0.16041917291126465, -0.1440870868883253,
+    0.1291817200423408, -0.11999745284003394, 0.1262413566320066, -0.1221548741825961, 0.06163177490234368,
+)  # fmt: skip
+EXP2 = (
+    0.9999999999595622, 0.6931471805568341, 0.24022651213495422, 0.055504109063177154, 0.009618025613598036,
+    0.0013333478480888061, 0.00015469729140704658, 1.5303699001378845e-05,
+)  # fmt: skip
+ROUNDER = 1.5 * 2.0**52  # a sum with it is rounded to an integer, which are its low bits
+MOST = 160.0  # an exponent of two beyond those of float32
 
 
 def rounded(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
@@ -44,10 +56,12 @@ def tan(x: Expr) -> Expr:
 
 
 def power(x: Expr, y: Expr) -> Expr:
-    """x^y by C's rules: 1 for y = 0 and for x = 1 even beside NaN, NaN for a negative x and a fraction y."""
-    a, b = hl.cast(hl.Float(64), hl.abs(x)), hl.cast(hl.Float(64), y)
+    """x^y by C's rules: 1 for y = 0 and for x = 1 even beside NaN, NaN for a negative x and a fraction y.
+
+    A rounded exponent of two times its logarithm has an error below 160 * 2^-40, so a result one of 0.01 units.
+    """
     one, zero = hl.f32(1.0), hl.f32(0.0)
-    size = hl.cast(hl.Float(32), float64_math.exp(b * float64_math.log(a)))
+    size = hl.cast(hl.Float(32), _exp2(hl.cast(hl.Float(64), y) * _log2(hl.abs(x))))
     # |x| = 1 and y infinite: 0 * infinity above
     size = hl.select((hl.abs(x) == one) & hl.logical_not(is_nan(y, "float32")), one, size)
     half = y * hl.f32(0.5)
@@ -58,6 +72,24 @@ def power(x: Expr, y: Expr) -> Expr:
     fraction_of_negative = (x < zero) & (x > hl.f32(-INF)) & hl.logical_not(is_integer)
     result = hl.select(fraction_of_negative, hl.f32(NAN), signed)
     return hl.select((y == zero) | (x == one), one, result)
+
+
+def _log2(x: Expr) -> Expr:
+    """The logarithm of a float32 that is not negative, as float64."""
+    k, f = float32_math.exponent_and_rest(x)
+    wide = hl.cast(hl.Float(64), f)
+    edge = hl.select(x == hl.f32(0.0), hl.f32(-INF), x)  # infinity, NaN
+    found = hl.cast(hl.Float(64), k) + wide * horner(wide, LOG2, "float64")
+    is_edge = (x == hl.f32(0.0)) | hl.logical_not(x < hl.f32(INF))
+    return hl.select(is_edge, hl.cast(hl.Float(64), edge), found)
+
+
+def _exp2(x: Expr) -> Expr:
+    """2^x, for a result that is rounded to float32."""
+    x = hl.select(x > f64(MOST), f64(MOST), hl.select(x < f64(-MOST), f64(-MOST), x))  # NaN stays
+    shifted = x + f64(ROUNDER)
+    power_of_two = from_bits((bits_of(shifted, "float64") + hl.u64(1023)) << hl.u64(52), "float64")
+    return horner(x - (shifted - f64(ROUNDER)), EXP2, "float64") * power_of_two
 
 
 def atan2(y: Expr, x: Expr) -> Expr:

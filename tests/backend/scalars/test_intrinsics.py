@@ -280,6 +280,18 @@ def test_binary_functions(dtype: str) -> None:
         assert_within(name, np.stack([a, b], 1), got[name], exact, single if dtype == "float32" else double)
 
 
+def test_powers_of_every_size_are_rounded_once() -> None:
+    """Also those that are subnormal, and of bases beside 1, whose logarithms are small and exponents large."""
+    rng = np.random.default_rng(4)
+    wide = np.exp(rng.uniform(-103, 88.7, 20000)).astype(np.float32)
+    near = (1 + rng.normal(0, 1e-3, 20000)).astype(np.float32)
+    a = np.concatenate([wide, near[near != 1]])
+    b = (rng.uniform(-150, 128, a.size) / np.log2(a.astype(np.float64))).astype(np.float32)
+    got = run({"pow": row("pow", "float32")}, [a, b], ["float32", "float32"])["pow"]
+    exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
+    assert_within("pow", np.stack([a, b], 1), got, exact, 0.502)
+
+
 ROOTS = [0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5]
 EXPONENTS = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, *ROOTS, math.inf, -math.inf, math.nan]
 
