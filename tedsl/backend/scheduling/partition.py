@@ -17,13 +17,14 @@ from schedules.loops import Level
 from schedules.machine import Machine
 from schedules.placing.places import Placement
 from schedules.plan import Plan
+from tedsl.analysis.iteration import free_dimensions
 from tedsl.analysis.points import is_data_free
 from tedsl.analysis.rounds import goes_back, goes_round
 from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.loops import Loops
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["computed_inside", "joined", "keep_all_whole", "keep_around", "keep_whole"]
@@ -143,9 +144,14 @@ def _aslant(stage: Stage, along: Set[Axis | int], within: Set[Operation]) -> Set
                 places = tuple(frozenset(_loops_of(index, loops)) for index in read.indices)
                 if (read.tensor.op, places) not in seen:
                     seen.add((read.tensor.op, places))
-                    own = getattr(read.tensor.op, "axes", ())
-                    pending.append((read.tensor.op, dict(zip(own, places, strict=True))))
+                    own = _axes_by_dimension(read.tensor.op)
+                    pending.append((read.tensor.op, {axis: places[d] for d, axis in own.items()}))
     return found
+
+
+def _axes_by_dimension(op: Operation) -> Mapping[int, Axis]:
+    """The loops of a stage that are its dimensions: of a scatter, which goes through points, the free ones."""
+    return free_dimensions(op) if isinstance(op, Scatter) else dict(enumerate(getattr(op, "axes", ())))
 
 
 def _is_pointwise(op: Operation) -> bool:

@@ -200,3 +200,12 @@ def test_cells_that_never_meet_have_no_tables_of_blocks() -> None:
     assert str(kernel.loop_nest()).count("produce") == 2  # factors that taps share, and the scatter
     arrays = [floats(*grid.shape), RANDOM.uniform(0, levels, (8 * cells, 8 * cells)).astype(np.float32)]
     compare([grid, x, head], [d_grid], [*arrays, floats(*y.shape)])
+
+
+@pytest.mark.parametrize("rows", [16, 64])
+def test_rows_of_a_scatter_of_three_loops(rows: int) -> None:
+    """Where loops are not cut asks what is read: a scatter has other loops than dimensions (ValueError by zip)."""
+    x: te.Tensor = te.placeholder((64, rows, 128), "int32", name="x")
+    c, p, q = te.reduce_axis(64), te.reduce_axis(rows), te.reduce_axis(128)
+    y = te.scatter((64, 256), [c, p, q], (c, te.clip(x[c, p, q], 0, 255)), 1.0)
+    compare([x], [y], [RANDOM.integers(-3, 260, (64, rows, 128)).astype(np.int32)])
