@@ -218,9 +218,9 @@ class Bench:
 
     def _step(self, function: Callable[..., Any], given: Sequence[Any]) -> Callable[[], list[Any]]:
         """The result of a function and its gradients, for the last of the tensors as head."""
-        leaves = [t.clone().requires_grad_() for t in given[:-1]]
 
         def step() -> list[Any]:
+            leaves = [t.detach().requires_grad_() for t in given[:-1]]  # older ones belong to the stream they began on
             y = function(*leaves)
             return [y.detach(), *torch.autograd.grad(y, leaves, given[-1])]
 
@@ -253,7 +253,9 @@ def _host(value: Any) -> Any:
     return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
-def _failed(name: str, error: Exception) -> str:
+def _failed(name: str, error: BaseException) -> str:
+    while error.__context__ is not None:  # the end of a capture that failed hides why it did
+        error = error.__context__
     return f"| {name} | FAILED: {type(error).__name__}: {' '.join(str(error).split())[:300]} |"
 
 

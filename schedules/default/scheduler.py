@@ -22,11 +22,11 @@ from schedules.default.canonical.views import is_view, through_views
 from schedules.default.common_sums import with_common_sums
 from schedules.default.costs import Costs, cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
+from schedules.default.gpu.scatters import plan_tables
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
 from schedules.default.patterns.across import plan_across, tables_turned
 from schedules.default.patterns.bordered import bordered_windows
-from schedules.default.patterns.chains import chains_of
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
 from schedules.default.patterns.nests import plan_nests, windows_alone
@@ -45,6 +45,7 @@ from schedules.default.patterns.short_rows import plan_short_row
 from schedules.default.patterns.slice_loops import plan_slices
 from schedules.default.patterns.slices import slices_of
 from schedules.default.patterns.window_tiles import is_tiled_sum
+from schedules.default.points.chains import chains_of
 from schedules.default.products.epilogues import with_epilogues
 from schedules.default.products.panels import plan_contraction
 from schedules.default.recompute import costs_without_trips, widely_read
@@ -108,7 +109,7 @@ def completion(
         plan, outputs = _with_common_sums(plan, inputs, outputs, {*plan.made, *spoken}, machine)
     rw = Rewriting(plan.program, machine.least)
     operations = computed_between(inputs, outputs)
-    kept = {op for op in operations if plan.program.names[op] in spoken} if machine.gpu is None else set(operations)
+    kept = {op for op in operations if plan.program.names[op] in spoken}
     chains = chains_of(operations, outputs, kept)
     final = set(outputs)
     if machine.gpu is None and not apart:
@@ -130,7 +131,7 @@ def completion(
                 continue
         if original in chains:
             chain = [rw.carried(op) for op in (*chains[original], original)]
-            if plan_scatter(rw, original, chain, machine):
+            if plan_scatter(rw, original, chain, machine) if machine.gpu is None else plan_tables(rw, original, chain):
                 continue
         whole = together and final.issuperset(original.outputs)
         rw.company = company.get(original, 1)

@@ -1,14 +1,15 @@
 """The schedule of a GPU kernel: blocks and threads over the elements of each stage, by pattern.
 
 A thread keeps what it sums in registers; of a sum of products it computes a tile, so that each operand that it reads is
-used several times. The steps of a scan run serially in their element's thread. A nest without a free loop (a scatter
-at computed indices, a scan whose steps read one another) runs in a single thread: slow, and the same in every run.
+used several times. The steps of a scan run serially in their element's thread, or are launches of their own where they
+read other elements. A nest without a free loop (a scatter at computed indices) runs in a single thread: slow, and the
+same in every run.
 """
 
 from __future__ import annotations
 
 from schedules.default.costs import Costs
-from schedules.default.gpu.loops import staged, tiled
+from schedules.default.gpu.loops import launched, staged, tiled
 from schedules.default.gpu.shared import HELD, STENCIL, plan_copy
 from schedules.default.gpu.sums import LANES, PARTIAL
 from schedules.default.gpu.tiles import TOTAL, tile_of
@@ -18,7 +19,6 @@ from schedules.directives import (
     ComputeInline,
     ComputeRoot,
     Directive,
-    GpuBlocks,
     GpuSingleThread,
     GpuThreads,
     Reorder,
@@ -30,8 +30,8 @@ from tedsl.lang.tensor import Compute, Operation
 
 __all__ = ["plan_gpu", "spread"]
 
-THREADS = (8, 32)  # of a block, along the last axis but one and the last one
-LINE = 256  # where there is one axis alone
+LINE = 256  # threads of a block
+WARP = 32  # of them, at most along the last of two loops
 ROWS = 8  # of a block
 
 
@@ -83,19 +83,26 @@ def _by_rows(rw: Rewriting, op: Operation, held: Compute, partial: Compute) -> l
     assert isinstance(op, Compute)
     own = _inside(rw, partial, HELD)
     assert own is not None
-    *others, last = nest_of(op.name, op, "body").names
+    levels = nest_of(op.name, op, "body").levels
+    at = max((k for k, v in enumerate(levels) if v.known != 1), default=len(levels) - 1)  # one row has one element
+    last, others = levels[at].name, [v.name for k, v in enumerate(levels) if k != at]
     block, thread = f"{last}_block", f"{last}_thread"
-    say: list[Directive] = [Split(stage=op.name, loop=last, outer=block, inner=thread, factor=ROWS)]
+    say: list[Directive] = [
+        Split(stage=op.name, loop=last, outer=block, inner=thread, factor=ROWS),
+        Reorder(stage=op.name, loops=(*others, block, thread)),
+    ]
     fusing, others = fused(op.name, others)
+    say += fusing
+    grid, block = launched(nest_of(op.name, op, "body"), say, (*others, block))
     say += [
-        *fusing,
-        GpuBlocks(stage=op.name, loops=(*others, block)),
+        *grid,
         GpuThreads(stage=op.name, loops=(thread,)),
         ComputeAt(stage=held.name, consumer=op.name, loop=thread),
         ComputeAt(stage=partial.name, consumer=op.name, loop=block),
         StoreIn(stage=partial.name, memory="shared"),
     ]
-    row, lane = nest_of(partial.name, partial, "body").names[-2:]
+    names = nest_of(partial.name, partial, "body").names
+    row, lane = names[at], names[-1]
     outer, inner, whole, step = f"{row}_o", f"{row}_i", f"{lane}_o", f"{lane}_i"
     return [
         *say,
@@ -119,33 +126,51 @@ def _stencil(rw: Rewriting, op: Operation, held: Compute | None) -> list[Directi
     ]
     say.append(Reorder(stage=op.name, loops=(*names[:-2], *blocks, *threads)))
     fusing, others = fused(op.name, names[:-2])
-    say += [
-        *fusing,
-        GpuBlocks(stage=op.name, loops=(*others, *blocks)),
-        GpuThreads(stage=op.name, loops=tuple(threads)),
-    ]
+    say += fusing
+    grid, last = launched(nest_of(op.name, op, "body"), say, (*others, *blocks))
+    say += [*grid, GpuThreads(stage=op.name, loops=tuple(threads))]
     if held is not None:
         say.append(ComputeAt(stage=held.name, consumer=op.name, loop=threads[-1]))
     for copy in rw.shared[op.name]:
-        say += plan_copy(copy, op.name, blocks[-1], sizes)
+        say += plan_copy(copy, op.name, last, sizes)
     return say
 
 
 def spread(nest: Nest) -> list[Directive]:
-    """Blocks and threads over the free loops, which lie outermost; beyond two, the outer ones are fused."""
+    """Blocks and threads over the free loops, which lie outermost; beyond two, the outer ones are fused.
+
+    Where there are none, over those that are free in each step of a scan: every step is a launch of its own.
+    """
     where = {"stage": nest.stage, "definition": nest.definition}
-    loops = [v.name for v in nest.levels if v.carried == "free"]
-    if not loops:
-        return [GpuSingleThread(**where)]
-    made, loops = fused(nest.stage, loops, left=2, definition=nest.definition)
-    sizes = THREADS if len(loops) == 2 else (LINE,)
+    free = [v for v in nest.levels if v.carried == "free"]
+    if not free:
+        return _by_steps(nest)
+    made, loops = fused(nest.stage, [v.name for v in free], left=2, definition=nest.definition)
+    sizes = _threads(free[-1].known) if len(loops) == 2 else (LINE,)
     blocks, threads = tuple(f"{n}_block" for n in loops), tuple(f"{n}_thread" for n in loops)
     for loop, block, thread, size in zip(loops, blocks, threads, sizes, strict=True):
         made.append(Split(**where, loop=loop, outer=block, inner=thread, factor=size))  # type: ignore[arg-type]
     if len(loops) > 1:
         made.append(Reorder(**where, loops=(*blocks, *threads)))
-    made += [
-        GpuBlocks(**where, loops=blocks),
-        GpuThreads(**where, loops=threads),
-    ]
-    return made
+    grid, _ = launched(nest, made, blocks)
+    return [*made, *grid, GpuThreads(**where, loops=threads)]
+
+
+def _by_steps(nest: Nest) -> list[Directive]:
+    """Blocks and threads in each step of a scan, over loops in their order; else a single thread."""
+    where = {"stage": nest.stage, "definition": nest.definition}
+    within = [v for v in nest.levels if v.carried == "within"]
+    if not within:
+        return [GpuSingleThread(**where)]
+    is_long = (within[-1].known or WARP) >= WARP
+    made, loops = fused(nest.stage, [v.name for v in within], left=2 if is_long else 1, definition=nest.definition)
+    block, thread = f"{loops[-1]}_block", f"{loops[-1]}_thread"
+    made.append(Split(**where, loop=loops[-1], outer=block, inner=thread, factor=LINE))  # type: ignore[arg-type]
+    grid, _ = launched(nest, made, (*loops[:-1], block))
+    return [*made, *grid, GpuThreads(**where, loops=(thread,))]
+
+
+def _threads(last: int | None) -> tuple[int, int]:
+    """Threads of a block along two loops, of which the last one has so many iterations."""
+    along = WARP if last is None else min(WARP, 1 << (max(last, 1) - 1).bit_length())
+    return LINE // along, along

@@ -20,13 +20,14 @@ from schedules.directives import (
     StoreIn,
     Unroll,
 )
-from schedules.loops import nest_of
+from schedules.loops import Nest, nest_of, transformed
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis
 from tedsl.lang.tensor import Compute, Operation
 
-__all__ = ["staged", "tiled"]
+__all__ = ["launched", "staged", "tiled"]
 
+MOST_BLOCKS = (1 << 16) - 1  # of a launch, along all but the innermost loop
 TERMS = 4  # at a time: what lies side by side in shared memory is read together
 
 
@@ -86,14 +87,28 @@ def _cuts(op: Compute, held: Compute, tile: ThreadTile, definition: Definition =
     return found
 
 
+def launched(nest: Nest, before: Sequence[Directive], blocks: Sequence[str]) -> tuple[list[Directive], str]:
+    """The loops over the blocks of a launch, and the innermost one: a single one where there may be too many."""
+    where = {"stage": nest.stage, "definition": nest.definition}
+    for directive in before:
+        nest = transformed(nest, directive)  # type: ignore[arg-type]
+    fusing: list[Directive] = []
+    if any((nest.level(b).known or MOST_BLOCKS + 1) > MOST_BLOCKS for b in blocks[:-1]):
+        fusing, blocks = fused(nest.stage, blocks, definition=nest.definition)
+    return [*fusing, GpuBlocks(**where, loops=tuple(blocks))], blocks[-1]
+
+
 def tiled(op: Compute, held: Compute, tile: ThreadTile) -> list[Directive]:
     """Blocks of threads, each with a tile of sums that stays in its registers."""
-    say, cuts = _blocks(op, held, tile, turns=False)
+    say, cuts, _ = _blocks(op, held, tile, turns=False)
     return [*say, ComputeAt(stage=held.name, consumer=op.name, loop=cuts[-1].thread), *_in_registers(held, tile)]
 
 
-def _blocks(op: Compute, held: Compute, tile: ThreadTile, *, turns: bool) -> tuple[list[Directive], list[_Cut]]:
-    """The loops of a stage that stores what was summed in tiles, by threads that take turns or store their own."""
+def _blocks(op: Compute, held: Compute, tile: ThreadTile, *, turns: bool) -> tuple[list[Directive], list[_Cut], str]:
+    """The loops of a stage that stores what was summed in tiles, by threads that take turns or store their own.
+
+    Also the innermost loop over blocks.
+    """
     cuts, names = _cuts(op, held, tile), loop_names(op)
     cut = {c.loop for c in cuts}
     others = [names[a] for a in op.axes if names[a] not in cut]
@@ -103,8 +118,9 @@ def _blocks(op: Compute, held: Compute, tile: ThreadTile, *, turns: bool) -> tup
     inside = (*elements, *threads) if turns else (*threads, *elements)
     say.append(Reorder(stage=op.name, loops=(*others, *blocks, *inside)))
     fusing, others = fused(op.name, others)
-    say += [*fusing, GpuBlocks(stage=op.name, loops=(*others, *blocks)), GpuThreads(stage=op.name, loops=threads)]
-    return say, cuts
+    say += fusing
+    grid, last = launched(nest_of(op.name, op, "body"), say, (*others, *blocks))
+    return [*say, *grid, GpuThreads(stage=op.name, loops=threads)], cuts, last
 
 
 def _in_registers(held: Compute, tile: ThreadTile) -> list[Directive]:
@@ -128,12 +144,12 @@ def staged(op: Operation, total: Compute, held: Compute, tile: ThreadTile, copie
     """Blocks that sum step by step, each step from copies in shared memory of what it reads."""
     assert isinstance(op, Compute)
     assert held.reduction is not None
-    say, cuts = _blocks(op, held, tile, turns=True)
+    say, cuts, block = _blocks(op, held, tile, turns=True)
     own = loop_names(total)
     step = own[total.reduction.axes[0]] if total.reduction is not None else ""
     body, first = _cuts(total, held, tile), _cuts(total, held, tile, "init")
     say += [
-        ComputeAt(stage=total.name, consumer=op.name, loop=cuts[-1].block),
+        ComputeAt(stage=total.name, consumer=op.name, loop=block),
         StoreIn(stage=total.name, memory="shared"),
         *(BoundExtent(stage=total.name, axis=c.loop, extent=tile.block(c.axis)) for c in body),
     ]

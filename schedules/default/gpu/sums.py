@@ -32,7 +32,7 @@ __all__ = ["LANES", "PARTIAL", "rewrite_sum"]
 PARTIAL = "partial of a row"  # a kind of stages
 UNKNOWN = 1024  # for an extent
 LANES = 32  # threads of a row: those that run in step
-FEW = 1 << 12  # elements that do not fill a GPU
+FEW, FEW_TILES, MANY = 1 << 12, 1 << 15, 1 << 18  # threads that do not fill a GPU, of tiles; that do
 BLOCKS, LEAST = 512, 1024  # of an element; terms of one
 
 
@@ -105,11 +105,14 @@ def _cut(op: Compute, least: Thresholds) -> tuple[Axis, int] | None:
     """The reduce axis to cut, and terms of it in a block, where few elements have many terms."""
     reduce = op.reduction
     assert reduce is not None
-    terms = math.prod(map(extent_of, reduce.axes))
-    if terms < least.gpu_terms or math.prod(map(extent_of, op.axes)) >= FEW or not is_regrouped(op):
+    terms, elements = (math.prod(map(extent_of, axes)) for axes in (reduce.axes, op.axes))
+    tile = tile_of(op)
+    threads, few = (elements, FEW) if tile is None else (elements // tile.side**2, FEW_TILES)
+    if terms < least.gpu_terms or threads >= few or not is_regrouped(op):
         return None
     axis = max(reduce.axes, key=extent_of)
-    factor = max(-(-extent_of(axis) // BLOCKS), -(-LEAST * extent_of(axis) // terms))
+    blocks = BLOCKS if tile is None else min(BLOCKS, MANY // max(threads, 1))
+    factor = max(-(-extent_of(axis) // blocks), -(-LEAST * extent_of(axis) // terms))
     return (axis, factor) if factor < extent_of(axis) else None
 
 

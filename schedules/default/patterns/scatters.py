@@ -1,13 +1,11 @@
 """Scatters: several into one tensor at once, vectors along an axis whose points never meet, blocks in parallel.
 
-    out[c, f(i)] += g(c, i); out[c, h(i)] += k(c, i)       what two reads of a tensor send back
-    table[b, f(i), c] += g(c, i), table[b, h(i), c] += k(c, i)     for every i of block b, all c in one vector
-    out[c, s] = sum over b of table[b, s, c]
+out[c, f(i)] += g(c, i); out[c, h(i)] += k(c, i)       what two reads of a tensor send back
+table[b, f(i), c] += g(c, i), table[b, h(i), c] += k(c, i)     for every i of block b, all c in one vector
+out[c, s] = sum over b of table[b, s, c]                       (see `points`)
 
-    out[i, f(i, j)] += g(i, j)                              ->     rows[i, f(i, j)] += g(i, j), a row of which is begun,
-    out[i, s] = rows[i, s]                                         added to and written while it is in the cache
-
-Blocks are cut by the sizes alone, so a result is the same in every run and on any number of threads.
+out[i, f(i, j)] += g(i, j)                              ->     rows[i, f(i, j)] += g(i, j), a row of which is begun,
+out[i, s] = rows[i, s]                                         added to and written while it is in the cache
 """
 
 from __future__ import annotations
@@ -17,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.default.costs import MOST_TAPS
-from schedules.default.patterns.chains import is_known, joined
 from schedules.default.patterns.rows import Rows, flat, numbered, shared_along, whole
+from schedules.default.points.chains import is_known, joined
+from schedules.default.points.tables import combined, in_blocks, is_wide
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import (
     BoundExtent,
@@ -39,10 +38,10 @@ from tedsl.analysis.iteration import free_dimensions
 from tedsl.analysis.places import mark_places
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import range_of
-from tedsl.lang.reducers import BUILTIN, COMBINE
+from tedsl.lang.reducers import COMBINE
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Operation, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, substitute_all, topological
@@ -102,8 +101,7 @@ class _Table:
         """Into how many blocks the points go, each with a table of its own."""
         op, size, points = self.op, self.size, self.points
         first = self._ordered()[:1]
-        wide = op.value.dtype.itemsize >= 4 or op.value.dtype.is_integer
-        if self.machine.cores < 2 or points < self.machine.least.scatter_threads or not first or not wide:
+        if self.machine.cores < 2 or points < self.machine.least.scatter_threads or not first or not is_wide(op):
             return 1
         if self.moved is None and any(n >= TASKS for n in self._apart()):
             return 1  # points of different elements of such an axis never meet
@@ -184,38 +182,21 @@ class _Table:
 
     def _private(self) -> Scatter:
         """table[block, .., c]: a table for each block, the axis of vectors last, over whole vectors."""
-        op, rw = self.op, self.rw
-        index, shape, axes = list(op.index), list(op.shape), list(op.axes)
-        mapping: dict[Expr, Expr] = {}
-        guard: Expr = TRUE
+        op, name = self.op, self.rw.name(f"{self.op.name}_table")
+        made = replace(op, name=name, init=None, unique=False, _outputs={})
         if self.moved is not None:
             old = self.free[self.moved]
             count = number(old.extent) or 0
             lane = Axis(old.name, Const(whole(count, self.width), INT32), is_reduce=True)
-            mapping[old] = fn.minimum(lane, count - 1) if whole(count, self.width) > count else lane
-            del index[self.moved], shape[self.moved]
-            index.append(lane)
-            shape.append(Const(whole(count, self.width), INT32))
-            axes = [lane if a is old else a for a in axes]
-        if self.blocks > 1:
-            first = self._ordered()[0]
-            count, begin = number(first.extent) or 0, number(first.begin) or 0
-            step = -(-count // self.blocks)
-            block = Axis("block", Const(self.blocks, INT32), is_reduce=True)
-            within = Axis(first.name, Const(step, INT32), is_reduce=True)
-            at: Expr = block * step + within
-            guard = TRUE if count % self.blocks == 0 else at < count
-            mapping[first] = fn.minimum(at, count - 1) + begin if guard is not TRUE else at + begin
-            index.insert(0, block)
-            shape.insert(0, block.extent)  # type: ignore[arg-type]
-            place = next(k for k, a in enumerate(axes) if a is first)
-            axes[place : place + 1] = [block, within]
-        *rows, value, where = substitute_all((*index, op.value, op.guard), mapping)
-        where = fn.logical_and(guard, where) if guard is not TRUE else where
-        return Scatter(
-            name=rw.name(f"{op.name}_table"), where=op.where, shape=tuple(shape), axes=tuple(axes), index=tuple(rows),
-            value=value, guard=where, kind=op.kind, init=None,
-        )  # fmt: skip
+            place: Expr = fn.minimum(lane, count - 1) if whole(count, self.width) > count else lane
+            *rows, value, where = substitute_all((*op.index, op.value, op.guard), {old: place})
+            del rows[self.moved]
+            shape = [e for d, e in enumerate(op.shape) if d != self.moved]
+            made = replace(
+                made, index=(*rows, lane), shape=(*shape, Const(whole(count, self.width), INT32)),
+                axes=tuple(lane if a is old else a for a in op.axes), value=value, guard=where, _outputs={},
+            )  # fmt: skip
+        return in_blocks(made, self._ordered()[0], self.blocks) if self.blocks > 1 else made
 
     def _with_terms(self, made: Scatter) -> Scatter:
         """Where no axis makes vectors: indices and values in vectors, a piece of the longest axis at a time."""
@@ -269,11 +250,8 @@ class _Table:
 
     def _total(self, table: Tensor) -> Tensor:
         """The tables of all blocks combined, in order."""
-        block = Axis("block", Const(self.blocks, INT32), is_reduce=True)
-        axes = tuple(Axis(f"d{d}", e) for d, e in enumerate(table.extents[1:]))
-        reducer = BUILTIN[SCATTER_KINDS[self.op.kind]]
         name = self.op.name if self.moved is None and self.op.init is None else f"{self.op.name}_total"
-        return self.rw.compute(name, axes, Reduce(reducer, (Read(table, (block, *axes)),), (block,), TRUE, 0))
+        return self.rw.add(combined(table, self.rw.name(name), self.op.kind)).outputs[0]
 
     def _placed(self, held: Tensor) -> Tensor:
         """The elements at their places, combined with what was there."""

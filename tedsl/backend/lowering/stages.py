@@ -73,6 +73,11 @@ class Stage:
         """Whether the loops of its body are those of an update."""
         return self.kind != "pointwise" or self.together or bool(self.pieces)
 
+    @property
+    def begins_undefined(self) -> bool:
+        """Whether nothing is stored before the updates."""
+        return self.is_update and self.kind in ("pointwise", "scan")
+
 
 @dataclass(frozen=True)
 class Arrays:

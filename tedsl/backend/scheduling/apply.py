@@ -94,6 +94,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
         always = loops.stage.op in whole or bool(loops.tiles)  # tiles then know how far apart their rows lie
         if places[name].kind == "root" and (_has_fused(plan, loops) or always):
             _compute_whole(loops.stage, lowered, always=always)
+        if places[name].kind == "root" and loops.stage.begins_undefined and _is_on_gpu(plan, name):
+            _one_thread_each(loops.stage.func, loops.stage.dims)
     fix_sizes(lowered)
     results = {result.stage for result in lowered.results}
     lowered.may_round = any(loops.stage in results and _may_round(plan, loops) for loops in stages.values())
@@ -232,22 +234,31 @@ def check_atomics(plan: Plan, target: str, *, deterministic: bool) -> None:
 def _copied(result: Result, machine: Machine) -> None:
     """Loops of a function that copies what a stage holds into an output."""
     if machine.gpu is not None:
-        _one_thread_each(result)
+        _one_thread_each(result.func, result.dims)
     elif result.dims and machine.vector_bytes >= 8:
         result.func.vectorize(result.dims[-1], machine.vector_bytes // 4, GUARD)
 
 
-def _one_thread_each(result: Result) -> None:
-    loops = list(result.dims)
+def _is_on_gpu(plan: Plan, name: str) -> bool:
+    steps = (step for definition in plan.definitions(name) for step in plan.loops.get((name, definition), ()))
+    return any(isinstance(step.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread)) for step in steps)
+
+
+def _one_thread_each(func: hl.Func, dims: Sequence[hl.Var]) -> None:
+    """The loops of a pure definition.
+
+    One that stores nothing has none in the end, but on the CPU it would count as an access to memory there.
+    """
+    loops = list(dims)
     while len(loops) > 1:
         fused = hl.Var(f"{loops[0].name()}_{loops[1].name()}")
-        result.func.fuse(loops[1], loops[0], fused)
+        func.fuse(loops[1], loops[0], fused)
         loops[:2] = [fused]
     if loops:
         block, thread = hl.Var("block"), hl.Var("thread")
-        result.func.gpu_tile(loops[0], block, thread, 256, GUARD)
+        func.gpu_tile(loops[0], block, thread, 256, GUARD)
     else:
-        result.func.gpu_single_thread()
+        func.gpu_single_thread()
 
 
 def fix_sizes(lowered: Lowered) -> None:
@@ -371,6 +382,7 @@ def _simple(verb: str) -> Callable[[Loops, Any], None]:
 
 def _gpu(verb: str) -> Callable[[Loops, Any], None]:
     def rule(loops: Loops, directive: Any) -> None:
+        _trusted(loops, directive)
         listed = [loops.loop(directive.definition, n) for n in reversed(directive.loops)]
         getattr(loops.definitions[directive.definition], verb)(*listed)
 
@@ -387,7 +399,7 @@ def _parallel(loops: Loops, p: d.Parallel) -> None:
     _simple("parallel")(loops, p)
 
 
-def _trusted(loops: Loops, directive: d.Vectorize | d.Parallel) -> None:
+def _trusted(loops: Loops, directive: d.Vectorize | d.Parallel | d.GpuBlocks | d.GpuThreads) -> None:
     """Halide sees one update of all steps, and not that the places of a step are independent."""
     if isinstance(loops.stage.op, Scan) and is_stepped(loops.stage.op):
         loops.definitions[directive.definition].allow_race_conditions()

@@ -203,3 +203,17 @@ def test_streams_that_are_captured_into_a_graph(driver: FakeCuda, kern: Any) -> 
     assert driver.calls["cuMemAlloc"] == allocated
     driver.capturing.clear()
     kernel(there, out=out)
+
+
+@pytest.mark.parametrize("is_stepped", [False, True])
+def test_a_scan_stays_on_the_gpu(driver: FakeCuda, is_stepped: bool) -> None:
+    """What it begins with is nothing, and no access to memory on the CPU; steps that read others are launches."""
+    steps = te.scan(
+        (3, 32), lambda y, t, i: te.select(t == 0, 0.0, y[t - 1, 31 - i if is_stepped else i]) + A[t, i], axis=0
+    )
+    kernel = te.build(A, steps, target="cuda")
+    out = FakeArray(np.zeros((3, 32), "f4"))
+    assert kernel(FakeArray(VALUES), out=out) is out
+    launched = [(blocks[0], threads[0]) for blocks, threads, *_ in driver.launches]
+    assert launched == [(1, 256)] * (3 if is_stepped else 1)
+    assert not driver.calls["cuMemcpyHtoD"] + driver.calls["cuMemcpyDtoH"]

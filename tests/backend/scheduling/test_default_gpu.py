@@ -128,12 +128,12 @@ def loop_bodies(ptx: str) -> list[str]:
 
 
 def test_a_matrix_product_keeps_a_tile_in_registers() -> None:
-    """Four terms at a time: 4 x (8 + 8) operands, side by side in shared memory, for 4 x 64 products."""
+    """Four terms at a time: 4 x (4 + 4) operands, side by side in shared memory, for 4 x 16 products."""
     kern = te.build([X, Y], matmul(), target="cuda")
     ptx = kern.source("ptx")
     (body,) = (b for b in loop_bodies(ptx) if "fma.rn.f32" in b)
     loads = re.findall(r"\sld\.(\S*)", body)
-    assert (body.count("fma.rn.f32"), loads) == (256, ["shared.v4.b32"] * 16)
+    assert (body.count("fma.rn.f32"), loads) == (64, ["shared.v4.b32"] * 8)
     assert "st." not in body
     assert ".local" not in ptx
     assert [b.count("ld.global") for b in loop_bodies(ptx) if "st.shared" in b] == [1, 1]
@@ -143,9 +143,13 @@ def test_a_matrix_product_keeps_a_tile_in_registers() -> None:
 def test_a_matrix_product_of_sizes_that_are_not_known_reads_its_operands_itself() -> None:
     P, Q = te.placeholder((96, N), name="P"), te.placeholder((N, 80), name="Q")
     C = te.compute((96, 80), lambda i, j: te.sum(lambda k: P[i, k] * Q[k, j]), name="C")
-    (body,) = loop_bodies(te.build([P, Q], C, target="cuda").source("ptx"))
-    assert (body.count("fma.rn.f32"), len(re.findall(r"ld\.global\S*", body))) == (64, 16)
-    assert "shared" not in body
+    bodies = loop_bodies(te.build([P, Q], C, target="cuda").source("ptx"))
+    assert bodies
+    for body in bodies:  # of one term, or of several
+        multiplied = body.count("fma.rn.f32")
+        assert multiplied % 16 == 0
+        assert len(re.findall(r"ld\.global\S*", body)) == multiplied // 2
+        assert "shared" not in body
 
 
 PLANES = te.placeholder((3, 37, 50), name="planes")
@@ -207,6 +211,96 @@ def test_the_threads_of_a_row_meet_in_shared_memory() -> None:
     assert "ld.shared" in ptx
     assert "bar.sync" in ptx or "barrier" in ptx
     assert "ld.shared" not in "".join(b for b in loop_bodies(ptx) if "ld.global" in b)
+
+
+def test_rows_with_an_axis_of_one_behind_them_are_the_rows_of_a_block() -> None:
+    """As the maximum of softmax has it: eight threads would sum the same row."""
+    kept = te.compute((5, 1), lambda i, j: te.max(lambda k: ROWS[i, k + j]), name="top")
+    nest = te.build([ROWS], kept, target="cuda").loop_nest()
+    assert "gpu_thread i.i_i in [0, 7]" in nest
+    assert "gpu_block i.i_block" in nest
+
+
+def test_loops_of_a_few_leave_the_threads_to_the_others() -> None:
+    wide, narrow = te.placeholder((70, 50), name="wide"), te.placeholder((500, 3), name="narrow")
+    for x, threads in (wide, "[0, 7]"), (narrow, "[0, 63]"):
+        nest = te.build([x], te.compute(x.shape, lambda i, j, x=x: x[i, j] * 2), target="cuda").loop_nest()
+        assert f"i_thread in {threads}" in nest
+
+
+def test_taps_are_no_side_of_a_tile() -> None:
+    """The gradient by the weights of a layer: channels by channels, the sum over all pixels cut into blocks."""
+    pixels, weights = te.placeholder((4, 16, 40, 70), name="x"), te.placeholder((24, 16, 3, 3), name="w")
+    layer = te.ops.conv2d(pixels, weights)
+    head = te.placeholder(layer.shape, name="head")
+    (grad,) = te.differentiate(layer, [weights], head=head)
+    nest = te.build([pixels, head], grad, target="cuda").loop_nest()
+    assert "_block_total" in nest
+
+
+def scattered() -> dict[str, tuple[list[te.Tensor], te.Tensor]]:
+    """Points that meet: a row of numbers each, alone; into what is there; by two reads."""
+    i, j = te.reduce_axis(3000, "i"), te.reduce_axis(5, "j")
+    at, x = te.placeholder((3000,), "int32", name="at"), te.placeholder((3000, 5), name="x")
+    place = at[i] % 7
+    rows = te.scatter((7, 5), axes=[i, j], index=(place, j), value=x[i, j])
+    bins = te.scatter((7,), axes=[i], index=(place,), value=te.const(1, "int32"))
+    first = te.placeholder((7,), name="first")
+    largest = te.scatter((7,), axes=[i], index=(place,), value=x[i, 0], op="max", init=first)
+    table, u = te.placeholder((40,), name="table"), te.placeholder((60, 50), name="u")
+    mixed = te.compute(u.shape, lambda a, b: table[place_of(u, a, b)] * 0.3 + table[place_of(u, a, b) + 1] * 0.7)
+    head = te.placeholder(u.shape, name="head")
+    (grad,) = te.differentiate(mixed, [table], head=head)
+    return {"rows": ([at, x], rows), "bins": ([at], bins), "max": ([at, x, first], largest), "two": ([u, head], grad)}
+
+
+def place_of(u: te.Tensor, a: Any, b: Any) -> Any:
+    return te.clip(te.cast(te.floor(u[a, b] * 40), "int32"), 0, 38)
+
+
+@pytest.mark.parametrize("program", scattered())
+def test_a_scatter_is_cut_into_blocks(program: str) -> None:
+    inputs, output = scattered()[program]
+    nest = te.build(inputs, output, target="cuda").loop_nest()
+    assert nest.count("_table:") >= 1
+    assert "gpu_thread" in nest
+
+
+@pytest.mark.parametrize("program", scattered())
+@on_opencl
+def test_blocks_of_a_scatter_on_opencl(program: str) -> None:
+    inputs, output = scattered()[program]
+    agree(inputs, [output])
+
+
+def test_more_blocks_than_a_launch_takes_along_its_second_loop_are_one_loop() -> None:
+    """65535, along all but the innermost; sizes that are not known may be as large."""
+    tall = te.placeholder((600_000, 40), name="tall")
+    unknown = te.placeholder((N, 40), name="unknown")
+    for x, count in (tall, 1), (unknown, 1), (X, 2):
+        nest = te.build([x], te.compute(x.shape, lambda i, j, x=x: x[i, j] * 2), target="cuda").loop_nest()
+        assert nest.count("gpu_block") == count
+
+
+@on_opencl
+def test_the_steps_of_a_scan_are_launches() -> None:
+    """By the default and by hand: each reads what its neighbours were before."""
+    X = te.placeholder((6, 5, 40), name="X")
+    y = te.scan(
+        X.shape,
+        lambda y, t, i, j: (
+            te.select(t == 0, 0.0, (y.at(t - 1, i - 1, j, mode="zero") + y[t - 1, i, 39 - j]) / 2) + X[t, i, j]
+        ),
+        name="y",
+    )
+    by_hand = te.Schedule(y)
+    by_hand[y].gpu_blocks("i").gpu_threads("j")
+    x = values(X)
+    for schedule in None, by_hand:
+        kern = te.build(X, y, schedule=schedule, target=DEVICE)
+        nest = kern.loop_nest()
+        assert nest.index("for t") < nest.index("gpu_block")
+        np.testing.assert_allclose(kern(x), te.interpret(y, {X: x}), rtol=1e-5)
 
 
 def test_a_large_sum_is_cut_into_blocks() -> None:

@@ -1,0 +1,1 @@
+"""The schedule of a GPU kernel: blocks and threads over the elements of each stage."""
