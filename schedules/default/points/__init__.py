@@ -1,1 +1,1 @@
-"""The schedule of a GPU kernel: blocks and threads over the elements of each stage."""
+"""The points of scatters: of several as those of one, and in blocks with a table each."""
