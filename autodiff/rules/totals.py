@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
+from autodiff.rules.joining import joined_products
 from autodiff.turning.cotangent import fresh_axes
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import Const, Expr, Read
@@ -41,7 +42,9 @@ def written_out(parts: Sequence[Tensor], name: str) -> Tensor:
 
     rewrites   n pointwise tensors and their sum, n + 1 passes   ->   one pass, in which they share what is common
                n scatters and their sum   ->   scatters of which each continues the one before
+               sums of products by one factor   ->   one sum
     """
+    parts = joined_products(parts)
     if len(parts) == 1:
         return parts[0]
     start = _pointwise_sum([p for p in parts if not _is_sum_by_scatter(p)], name)
