@@ -55,7 +55,7 @@ def _joined(first: Tensor, second: Tensor) -> Tensor | None:
     a, b = _sum_of(first), _sum_of(second)
     if a is None or b is None or len(a.reduce.axes) != len(b.reduce.axes) or len(a.reduce.axes) > FEW_LOOPS:
         return None
-    outer = dict(zip(b.op.axes, a.op.axes, strict=True))
+    outer: dict[Expr, Expr] = dict(zip(b.op.axes, a.op.axes, strict=True))
     for order in permutations(a.reduce.axes):
         if all(_alike(x, y) for x, y in zip(b.reduce.axes, order, strict=True)):
             found = _with_axes(a, b, {**outer, **dict(zip(b.reduce.axes, order, strict=True))})

@@ -4,7 +4,7 @@
 |---|---|---|
 | `apart` | `sum(a b - c d)` | `sum(a b) - sum(c d)` |
 | `outside` | `sum(s a b)`, s without a loop of the sum | `s sum(a b)` |
-| `guarded_outside` | `sum(a b, where=i >= j)`, i and j loops of the result | `select(i >= j, sum(a b), 0)` |
+| `guarded_outside` | `sum(a b, where=c[i, j])`, i and j of the result, no triangle | `select(c[i, j], sum(a b), 0)` |
 | `in_order` | `sum over k, l of a[i, k] b[k, l] c[l, j]` | `sum over k of a[i, k] t[k, j]`, t summed over l |
 | `in_order` | `sum over k, l of a[i, k] b[k, l]` | `sum over k of a[i, k] t[k]`, t summed over l |
 | `in_order` | `sum over k, l of a[k, i] b[l, i] h[k, l]` | `sum over k of a[k, i] t[k, i]`, t a product |

@@ -68,7 +68,7 @@ def guarded_outside(op: Compute, least: Thresholds) -> Parts | None:
     loops = set(reduce.axes)
     outer = [c for c in conjuncts(reduce.where) if loops.isdisjoint(free_axes(c))]
     inner = [c for c in conjuncts(reduce.where) if not loops.isdisjoint(free_axes(c))]
-    if not outer or reduce.where is TRUE or not stays_inside(reduce.values[0]):
+    if not outer or reduce.where is TRUE or not stays_inside(reduce.values[0]) or contraction_of(op, least) is not None:
         return None
     where = folded(logical_and, [TRUE, *inner])
     part = over(op.axes, summed(reduce, reduce.values[0], reduce.axes, where), op, f"{op.name}_whole")

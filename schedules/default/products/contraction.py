@@ -17,7 +17,7 @@ from schedules.default.copies import copy_of, forms_of, guarded, stays_inside
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
-from tedsl.analysis.affine import with_plain_indices
+from tedsl.analysis.affine import affine_of, with_plain_indices
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -51,6 +51,8 @@ class Contraction:
     # Factors that meet zeros which a condition of the sum put into the other one: they have to be finite.
     finite_rows: bool = False
     finite_columns: bool = False
+    conditions: tuple[Expr, ...] = ()  # of the sum, which factors took up
+    outer: tuple[Expr, ...] = ()  # and those without its loops: what they leave out is 0, whatever its tile holds
 
     @property
     def terms(self) -> int:
@@ -60,6 +62,11 @@ class Contraction:
     def guarded(self) -> bool:
         """Whether a condition of the sum went into a factor."""
         return self.finite_rows or self.finite_columns
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some columns have more terms than others."""
+        return any(self.lane in set(free_axes(c)) for c in (*self.conditions, *self.outer))
 
     def points(self, axes: Iterable[Axis]) -> int:
         """Points of a box."""
@@ -161,8 +168,12 @@ def _roles(
     in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
-    of_rows = [c for c in conditions if in_rows.issuperset(free_axes(c))]
-    of_columns = [c for c in conditions if not in_rows.issuperset(free_axes(c))]
+    outer = [c for c in conditions if _is_triangle(c, in_rows - in_columns, in_columns - in_rows, reduce.axes)]
+    inner = [c for c in conditions if not any(c is o for o in outer)]
+    of_rows = [c for c in inner if in_rows.issuperset(free_axes(c))]
+    of_columns = [c for c in inner if not in_rows.issuperset(free_axes(c))]
+    if outer and not (all(map(number, (a.extent for a in op.axes))) and stays_inside(rows) and stays_inside(columns)):
+        return None
     if any(not in_columns.issuperset(free_axes(c)) for c in of_columns):
         return None
     rows, columns = guarded(rows, of_rows), guarded(columns, of_columns)
@@ -205,7 +216,19 @@ def _roles(
     return score, Contraction(
         op, rows, columns, m, n, batch, tuple(sums), lane, sizes,
         finite_rows=bool(of_columns) and rows.dtype.is_float, finite_columns=bool(of_rows) and rows.dtype.is_float,
+        conditions=tuple(inner), outer=tuple(outer),
     )  # fmt: skip
+
+
+def _is_triangle(condition: Expr, rows: set[Axis], columns: set[Axis], sums: Sequence[Axis]) -> bool:
+    """Whether a condition compares rows with columns, in a straight line and whatever the term."""
+    if not isinstance(condition, Apply) or condition.fn not in (Fn.LT, Fn.LE, Fn.GT, Fn.GE):
+        return False
+    axes = set(free_axes(condition))
+    if not axes.isdisjoint(sums) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
+        return False
+    forms = [affine_of(side) if side.dtype.is_integer else None for side in condition.args]
+    return all(f is not None and all(len(m) == 1 and isinstance(m[0], Axis) for m in f.terms) for f in forms)
 
 
 def _turned_elements(columns: Expr, lane: Axis, sums: Sequence[Axis], sizes: Mapping[Axis, int]) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from schedules.default.copies import PackedTable, copy_of
 from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
 from schedules.default.products.contraction import Contraction, Tile, tile_for
+from schedules.default.products.triangles import within_tiles
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.sizes import extent_of, rounded_up
 from schedules.machine import Machine
@@ -18,7 +19,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.functions import minimum
 from tedsl.lang.tensor import Compute, Tensor
-from tedsl.lang.traverse import replaced, substitute
+from tedsl.lang.traverse import replaced, substitute, substitute_all
 
 __all__ = ["Panels", "panels_of"]
 
@@ -74,7 +75,8 @@ def panels_of(
         rows = _rows_in_place(found, tile, whole=whole)
     else:
         rows = Read(rows_table, row_copy.index)
-    sums = _sums(rw, found, name, padded, rows * Read(columns_table, columns.index))
+    where = within_tiles(found, padded) if whole else TRUE
+    sums = _sums(rw, found, name, padded, rows * Read(columns_table, columns.index), where)
     out = rw.compute(name, found.op.axes, Read(sums, (*(a for a in found.op.axes if a is not found.lane), found.lane)))
     for stage in rw.stages[before:]:
         checked_in_part(stage, asked)
@@ -150,7 +152,9 @@ def _rows_in_place(found: Contraction, tile: Tile, *, whole: bool) -> Expr:
     return replaced(found.rows, overrun) if overrun else found.rows
 
 
-def _sums(rw: Rewriting, found: Contraction, name: str, padded: Mapping[Axis, int], term: Expr) -> Tensor:
+def _sums(
+    rw: Rewriting, found: Contraction, name: str, padded: Mapping[Axis, int], term: Expr, where: Expr
+) -> Tensor:  # fmt: skip
     """Whole tiles of sums, whose lanes are neighbours in memory, wherever they are in the result."""
     reduce, names = found.op.reduction, loop_names(found.op)
     assert reduce is not None
@@ -158,6 +162,7 @@ def _sums(rw: Rewriting, found: Contraction, name: str, padded: Mapping[Axis, in
         a: Axis(names[a], rounded_up(extent_of(a), padded.get(a, 1))) for a in found.op.axes
     }  # fmt: skip
     loops: dict[Expr, Axis] = {a: Axis(names[a], a.extent, is_reduce=True) for a in found.sums}
-    body = Reduce(reduce.reducer, (substitute(term, {**fresh, **loops}),), tuple(loops.values()), TRUE, 0)
+    value, where = substitute_all((term, where), {**fresh, **loops})
+    body = Reduce(reduce.reducer, (value,), tuple(loops.values()), where, 0)
     order = [*(fresh[a] for a in found.op.axes if a is not found.lane), fresh[found.lane]]
     return rw.compute(f"{name}_sums", order, body)

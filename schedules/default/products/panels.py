@@ -21,12 +21,14 @@ from schedules.default.products.sum_blocks import cut, schedule_total, sum_block
 from schedules.default.products.table_loops import schedule_table
 from schedules.default.products.tile_loops import tile_loops
 from schedules.default.products.tile_sums import schedule_sums
+from schedules.default.products.triangles import tiled_whole
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.sizes import typical_sizes
+from schedules.directives import BoundExtent
 from schedules.machine import Machine
 from tedsl.lang.expr import TRUE, Axis, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, substitute
+from tedsl.lang.traverse import free_axes, substitute, substitute_all
 
 __all__ = ["plan_contraction"]
 
@@ -37,11 +39,14 @@ def plan_contraction(rw: Rewriting, original: Operation, op: Compute, machine: M
     if found is None or (plain and found.guarded):
         return False
     blocks = sum_blocks(found, machine)
-    whole = rw.program.names.get(original) in rw.program.final
+    whole = not found.outer and rw.program.names.get(original) in rw.program.final
+    name = f"{op.name}_whole" if found.outer else op.name  # of which a part counts
     if blocks is None:
-        result = _planned(rw, found, op, op.name, machine, whole=whole)
+        result = _planned(rw, found, op, name, machine, whole=whole)
     else:
-        result = _planned_by_blocks(rw, found, blocks, machine, whole=whole)
+        result = _planned_by_blocks(rw, found, blocks, name, machine, whole=whole)
+    if found.outer:
+        result = rw.compute(op.name, op.axes, guarded(Read(result, op.axes), found.outer))
     rw.new[original.outputs[0]] = result
     return True
 
@@ -50,14 +55,17 @@ def _planned(
     rw: Rewriting, found: Contraction, asked: Compute, name: str, machine: Machine, *, whole: bool
 ) -> Tensor:  # fmt: skip
     """The result, whose stages are `name` and others, with all their directives; `whole`: all of it is computed."""
-    panels = panels_of(rw, found, asked, name, machine, whole=whole)
+    bounded = () if whole or not (found.conditions or found.outer) else tiled_whole(found)
+    panels = panels_of(rw, found, asked, name, machine, whole=whole or bool(bounded))
     _schedule(panels)
+    said = {d.axis for d in rw.directives if isinstance(d, BoundExtent) and d.stage == name}
+    rw.directives += [BoundExtent(stage=name, axis=a, extent=n) for a, n in bounded if a not in said]
     rw.finite += panels.finite
     return panels.out
 
 
 def _planned_by_blocks(
-    rw: Rewriting, found: Contraction, cuts: Sequence[tuple[Axis, int]], machine: Machine, *, whole: bool
+    rw: Rewriting, found: Contraction, cuts: Sequence[tuple[Axis, int]], name: str, machine: Machine, *, whole: bool
 ) -> Tensor:  # fmt: skip
     """partial[block, ..] over the terms of a block, then the sum over the blocks in order."""
     op = found.op
@@ -68,11 +76,11 @@ def _planned_by_blocks(
     sums = tuple(Axis(f"{a.name}_block", a.extent, is_reduce=True) for a in blocks)
     assert op.reduction is not None
     total = rw.compute(
-        f"{op.name}_total",
+        f"{name}_total",
         [fresh[a] for a in order],
         Reduce(op.reduction.reducer, (Read(held, (*sums, *(fresh[a] for a in order))),), sums, TRUE, 0),
     )
-    copied = rw.compute(op.name, op.axes, Read(total, tuple(order)))
+    copied = rw.compute(name, op.axes, Read(total, tuple(order)))
     schedule_total(rw, total.op, machine)
     return copied
 
@@ -87,8 +95,9 @@ def _by_blocks(found: Contraction, cuts: Sequence[tuple[Axis, int]]) -> tuple[Co
     body: Expr = Reduce(reduce.reducer, (rows * columns,), sums, TRUE, 0)
     partial = Compute(name=f"{op.name}_partial", axes=(*outer, *_lane_last(found)), bodies=(body,), where=op.where)
     again = replace(
-        found, op=partial, rows=rows, columns=columns, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial)
-    )
+        found, op=partial, rows=rows, columns=columns, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial),
+        conditions=tuple(substitute_all(found.conditions, mapping)),
+    )  # fmt: skip
     return again, outer
 
 

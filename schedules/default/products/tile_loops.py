@@ -171,7 +171,8 @@ class _Order:
             self.loops.rows_cut = True
             self.outer.append(f"{blocked}c")
         if by_columns:
-            blocks = p.machine.choose("column_blocks", 4 if found.terms * long * wide > LARGE else 2, found.op.name)
+            many = found.is_uneven or found.terms * long * wide > LARGE
+            blocks = p.machine.choose("column_blocks", 4 if many else 2, found.op.name)
             self._cut_columns(-(-panels // blocks))
 
     def _cut_columns(self, step: int) -> None:

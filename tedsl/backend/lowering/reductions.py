@@ -7,7 +7,7 @@ rectangular and vectorizable. Max and min propagate NaN. Sums and products of 16
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import halide as hl
 
@@ -21,10 +21,11 @@ from tedsl.backend.scalars.intrinsics import DEEP, EMIT
 from tedsl.backend.scalars.types import FLOATS, Expr as Halide, const, is_nan
 from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Reduce
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Reduce
 from tedsl.lang.reducers import Reducer
 from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import conjuncts, free_axes
+from tedsl.lang.traverse import conjuncts, free_axes, substitute, topological
 
 __all__ = [
     "Accumulator", "added", "combined", "loops_over", "lower_reduction", "restrict", "split_condition",
@@ -147,6 +148,47 @@ def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
     return narrow, rest
 
 
+def _of_blocks(condition: Expr, uniform: set[Axis]) -> tuple[list[Expr], Expr]:
+    """The comparisons in an `and` that ask of the loops of a result in which blocks these are, and the rest.
+
+    They are the same for all elements of a tile: what is left of the sum is a loop.
+    """
+    blocks: list[Expr] = []
+    rest: Expr = TRUE
+    for part in conjuncts(condition):
+        quotients = _quotients(part)
+        others = free_axes(substitute(part, dict.fromkeys(quotients, Const(0, INT32))))
+        if quotients and is_plain(part) and uniform.issuperset(others):
+            blocks.append(part)
+        else:
+            rest = fn.logical_and(rest, part)
+    return blocks, rest
+
+
+def _quotients(condition: Expr) -> list[Apply]:
+    """The numbers of blocks that stand in a condition."""
+    return [
+        n for n in topological(condition)
+        if isinstance(n, Apply) and n.fn is Fn.FLOORDIV and isinstance(n.args[0], Axis) and isinstance(n.args[1], Const)
+    ]  # fmt: skip
+
+
+def _hidden(ctx: Context, place: Mapping[Axis, Halide], condition: Expr) -> Halide:
+    """A condition on blocks, from which Halide concludes nothing about the loops of a tile: these stay whole.
+
+    It would begin them at the first place that satisfies a condition, and a tile would reach beyond its end.
+    """
+    hidden: dict[Axis, Halide] = {}
+    mapping: dict[Expr, Expr] = {}
+    for node in _quotients(condition):
+        axis, size = node.args
+        assert isinstance(axis, Axis)
+        block = Axis(axis.name, axis.extent)
+        mapping[node] = block
+        hidden[block] = (place[axis] / ctx.extent(size)) ^ ctx.unknown_zero()
+    return ctx.scalars({**place, **hidden}).value(substitute(condition, mapping))
+
+
 def _parts(condition: Expr) -> Iterator[Expr]:
     """The parts of an `and`, also where one is asked inside another: here no access leaves its tensor anyway."""
     for part in conjuncts(condition):
@@ -174,12 +216,16 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     func, dims = function(op.name, len(kept.dtypes)), variables(a.name for a in op.axes)
     place = dims[::-1]
     domain, loops = loops_over(ctx, reduce.axes, identifier(reduce.axes[0].name))
-    scope = ctx.scalars({**dict(zip(op.axes, dims, strict=True)), **loops})
+    place_of: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in (*zip(op.axes, dims, strict=True), *loops.items())}
+    scope = ctx.scalars(place_of)
     start = ctx.onto(op.output(), place, kept.identity[0])  # only a sum is added to what is there
     func[place] = tuple_of(map(ctx.after_checks, (start, *kept.identity[1:])))
     narrow, rest = split_condition(reduce.where, set(reduce.axes))
     if narrow is not TRUE:
         restrict(domain, scope.value(narrow))
+    blocks, rest = _of_blocks(rest, set(reduce.axes))
+    for condition in blocks:
+        domain.where(_hidden(ctx, place_of, condition))
     held = elements(func, range(len(kept.dtypes)))
     old = [held(k, place) for k in range(len(kept.dtypes))]
     values, counts = combined(ctx, scope, reduce, rest)

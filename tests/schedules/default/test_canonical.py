@@ -255,8 +255,16 @@ def test_products_of_several_factors(data: st.DataObject) -> None:
 def test_a_condition_without_a_loop_of_the_sum_is_asked_once() -> None:
     a, b = placeholders((9, 10), (10, 9))
     k = te.reduce_axis(10, name="k")
+    y = te.compute((9, 9), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k, where=(i + j) % 3 > 0), name="y")
+    assert stages(y) == ["te.sum(x0[i, k] * x1[k, j], axis=k)", "te.select((i + j) % 3 > 0, y_whole[i, j], 0.0)"]
+    check([a, b], y)
+
+
+def test_a_triangle_of_the_result_stays_with_the_sum() -> None:
+    a, b = placeholders((9, 10), (10, 9))
+    k = te.reduce_axis(10, name="k")
     y = te.compute((9, 9), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k, where=i >= j), name="y")
-    assert stages(y) == ["te.sum(x0[i, k] * x1[k, j], axis=k)", "te.select(i >= j, y_whole[i, j], 0.0)"]
+    assert stages(y) == []
     check([a, b], y)
 
 
@@ -287,7 +295,7 @@ def test_a_condition_of_the_result_is_asked_about_a_sum_of_products() -> None:
     )  # fmt: skip
     check([a, b, c], y)
     product = te.compute((9, 9), lambda i, j: te.sum(lambda k: a[j, k] * b[i, k] + b[j, k] * a[i, k], where=j <= i))
-    assert len(stages(product)) == 2
+    assert len(stages(product)) == 3
 
 
 def transposed(size: int, taps: int, step: int) -> tuple[list[te.Tensor], te.Tensor]:
