@@ -117,10 +117,22 @@ class _Loops:
                     inner = frozenset() if own else frozenset([each])
                 else:
                     own = frozenset[int]().union(*(self.where[c] for c in each.children))
+                    own -= self._within_blocks(each)
                     inner = frozenset[Axis]().union(*(self.inner[c] for c in each.children))
                 self.where[each], self.inner[each] = own, inner
             found = self.where[node]
         return found
+
+    def _within_blocks(self, node: Expr) -> frozenset[int]:
+        """The loops of an axis that do not change the number of its block."""
+        if not (isinstance(node, Apply) and node.fn is Fn.FLOORDIV and isinstance(node.args[0], Axis)):
+            return frozenset()
+        size, reach, found = node.args[1], 1, []
+        for k in sorted(self.where[node.args[0]], reverse=True):
+            reach *= self.extents[k]
+            if isinstance(size, Const) and reach <= size.value:
+                found.append(k)
+        return frozenset(found)
 
     def _times(self, loops: frozenset[int]) -> float:
         """How often what changes in these loops is computed; what does not is moved out of them, copies made once."""
