@@ -527,7 +527,7 @@ class GroupLoops:
         names = loop_names(op)
         kind = self.rw.kinds.get(op.name)
         if kind == "partial":
-            self._lanes(op)
+            self._lanes(op, depth)
             return
         if kind in ("padded", "folded"):  # whole vectors lie inside or outside of the row
             self._whole(op)
@@ -547,7 +547,7 @@ class GroupLoops:
     def _whole(self, op: Compute) -> None:
         self.say(BoundExtent(stage=op.name, axis=loop_names(op)[op.axes[-1]], extent=number(op.axes[-1].extent) or 0))
 
-    def _lanes(self, op: Compute) -> None:
+    def _lanes(self, op: Compute, depth: int) -> None:
         """Partial results of a reduction along memory: a few vectors that stay in registers."""
         names, width = loop_names(op), self._width(op)
         lane = names[op.axes[-1]]
@@ -563,8 +563,35 @@ class GroupLoops:
                 Unroll(stage=op.name, definition=definition, loop=f"{lane}_w"),
                 Vectorize(stage=op.name, definition=definition, loop=f"{lane}_v"),
             )  # fmt: skip
-        outer = [names[a] for a in op.axes[:-1]]
-        self.say(Reorder(stage=op.name, loops=(*outer, *sums, f"{lane}_w", f"{lane}_v")))
+        taps = self._taps(op, depth, points(op.axes[-1:]) // width)
+        for axis in taps:
+            self.say(
+                BoundExtent(stage=op.name, axis=names[axis], extent=number(axis.extent) or 0),
+                Unroll(stage=op.name, loop=names[axis]),
+            )
+        outer = [names[a] for a in op.axes[:-1] if a not in set(taps)]
+        inner = [names[a] for a in taps]
+        self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner, f"{lane}_w", f"{lane}_v")))
+
+    def _taps(self, op: Compute, depth: int, vectors: int) -> list[Axis]:
+        """Short last axes of partial results along which one of the factors is the same: a load of it is for all.
+
+        Without masks the ends of rows are tests of each tap, and whole rows as fast without.
+        """
+        found: list[Axis] = []
+        if not self.machine.has_masks:
+            return found
+        lanes = [(r, set(free_axes(r.indices))) for r in op.reads]
+        for axis in op.axes[depth:-1][::-1]:
+            extent = number(axis.extent)
+            fixed = [r for r, axes in lanes if axis not in axes and op.axes[-1] in axes]
+            if extent is None or extent < 2 or not fixed or len(fixed) == len(lanes):
+                break
+            vectors *= extent
+            if vectors > self.machine.vector_registers * 5 // 8:
+                break
+            found.insert(0, axis)
+        return found
 
 
 def shared_along(op: Compute, vector: Axis | None, costs: Costs, machine: Machine) -> Axis | None:

@@ -153,3 +153,16 @@ def test_short_rows_are_reduced_by_vectors_as_long_as_they_are(width: int, dtype
         np.testing.assert_array_equal(got, expected)
     loops = str(te.Schedule(x.max(2)).auto())
     assert ("partial" in loops) == (width >= 8)
+
+
+def test_taps_of_a_sum_share_the_factor_that_does_not_move() -> None:
+    """Gradients of the weights of a depthwise layer: a vector of the head for all nine products."""
+    x, head = te.placeholder((4, 31, 59, 59), name="x"), te.placeholder((4, 31, 59, 59), name="head")
+    a, b, c = (te.reduce_axis(n, name) for n, name in ((4, "a"), (59, "b"), (59, "c")))
+    y = te.compute(
+        (31, 3, 3),
+        lambda i, j, k: te.sum(head[a, i, b, c] * x.at(a, i, b + j - 1, c + k - 1, mode="zero"), axis=(a, b, c)),
+    )
+    lines = [line.strip() for line in str(te.Schedule(y).auto(target="x86-64-v4")).splitlines()]
+    inner = lines[lines.index("for c_o < 4:") :]
+    assert inner[1:3] == ["for j < 3, unrolled:", "for k < 3, unrolled:"]
