@@ -69,7 +69,7 @@ def operand(value: Scalar) -> Expr | bool | int | float:
         return value.as_scalar()  # type: ignore[attr-defined,no-any-return]
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return const(value)
-    is_array = isinstance(value, (np.ndarray, list, tuple))
+    is_array = isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__")
     hint = "; te.constant(array) makes it a tensor, of which an element is read: c[i]" if is_array else ""
     if isinstance(value, complex):
         hint = "; of complex numbers write the real and the imaginary part, as two expressions"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -109,6 +110,8 @@ UFUNCS = {
 NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
 MIRRORED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
 
+_NAMES = frozenset(u.__name__ for u in UFUNCS)
+
 
 R = TypeVar("R", covariant=True)
 
@@ -134,6 +137,21 @@ class Operators(Generic[R]):
         name = title if method == "__call__" else f"{title}.{method}"
         told = f" with {', '.join(options)}=" if options else ""
         raise TypeError(f"{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; {instead_of(title)}")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """torch.exp(x): PyTorch's functions take its tensors, but for those that do no more than call methods."""
+        try:
+            with sys.modules["torch"]._C.DisableTorchFunction():
+                return function(*args, **(kwargs or {}))
+        except TypeError as error:
+            name = function.__name__
+            own = next((repr(a) for a in (*args, *(kwargs or {}).values()) if isinstance(a, cls)), "a tensor of tedsl")
+            known = name in _NAMES or name in getattr(cls, "_numpy", ())
+            told = f"write te.{name}(x)" if known else instead_of(name)
+            raise TypeError(
+                f"torch's {name} at {user_location()}: takes tensors of PyTorch, found {own:.60}; {told}"
+            ) from error
 
     def __add__(self, other: Any) -> R:
         return self._apply(Fn.ADD, self, other)

@@ -292,4 +292,4 @@ def _flat(values: Any) -> list[Any]:
     return [w for v in listed for w in (_flat(v) if isinstance(v, (list, tuple, dict)) else [v])]
 
 
-Array.__torch_function__ = classmethod(_torch_function)  # type: ignore[attr-defined]
+setattr(Array, "__torch_function__", classmethod(_torch_function))  # noqa: B010 - in place of what scalars say

@@ -433,3 +433,19 @@ def test_bad_input_is_refused_with_a_message(name: str) -> None:
     call, kind, message = BAD[name]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_functions_of_pytorch_say_what_to_write() -> None:
+    """Of tensors that have no elements yet; what only calls methods of its argument works as it is."""
+    x, y = te.placeholder((3, 4), name="x"), torch.ones(3, 4)
+    for wrong, text in [
+        (lambda: torch.exp(x), r"torch's exp at .*test_torch.py.*: takes tensors of PyTorch, found x : .*; write"),
+        (lambda: torch.stack([x, x]), "torch's stack at .*found a tensor of tedsl; write te.stack"),
+        (lambda: torch.exp(x[0, 0]), r"torch's exp at .*found x\[0, 0\]"),
+        (lambda: torch.add(y, x), "torch's add at .*found x"),
+        (lambda: y * x, r"found Tensor \(tensor.*te.constant\(array\) makes it a tensor"),
+        (lambda: x * y, r"found Tensor \(tensor.*te.constant\(array\) makes it a tensor"),
+    ]:
+        with pytest.raises(TypeError, match=f"(?s){text}"):
+            wrong()
+    assert torch.nn.functional.softmax(x, -1).shape == x.shape
