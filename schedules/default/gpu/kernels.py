@@ -2,8 +2,8 @@
 
 A thread keeps what it sums in registers; of a sum of products it computes a tile, so that each operand that it reads is
 used several times. The steps of a scan run serially in their element's thread, or are launches of their own where they
-read other elements. A nest without a free loop (a scatter at computed indices) runs in a single thread: slow, and the
-same in every run.
+read other elements. A scatter is cut into blocks before (`scatters`); a nest that still has no free loop, as that of a
+few points, runs in a single thread: slow, and the same in every run.
 """
 
 from __future__ import annotations
