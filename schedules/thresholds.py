@@ -23,6 +23,8 @@ class Thresholds:
     product_lanes: int = 4  # columns of such a sum
     product_threads: int = 1 << 22  # multiplications
     product_terms: int = 2048  # of a sum that is cut into blocks, for each of which the factors stay in the cache
+    mirrored_rows: int = 192  # of a symmetric product, of which a half is computed
+    mirrored_terms: int = 2048  # bytes of the terms of an element of it
     window_lanes: int = 32  # pixels of a row, few filters over which share what they read
     epilogue: int = 1  # elements of a product that is stored as what its reader makes of it
     table_rows: int = 16  # of a table that stays in the first cache, beside which columns are packed row by row

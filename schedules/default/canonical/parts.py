@@ -2,6 +2,7 @@
 
 | pass | before | after |
 |---|---|---|
+| `mirrored` | `sum over k of a[i, k] a[j, k]`, many terms | half of it: `h[i, j]` where `j <= i`, else `h[j, i]` |
 | `apart` | `sum(a b - c d)` | `sum(a b) - sum(c d)` |
 | `outside` | `sum(s a b)`, s without a loop of the sum | `s sum(a b)` |
 | `guarded_outside` | `sum(a b, where=c[i, j])`, i and j of the result, no triangle | `select(c[i, j], sum(a b), 0)` |
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schedules.default.canonical.cases import by_cases
+from schedules.default.canonical.mirrors import mirrored
 from schedules.default.canonical.phases import split
 from schedules.default.canonical.stages import Parts
 from schedules.default.canonical.terms import apart, guarded_outside, in_order, outside
@@ -31,6 +33,7 @@ __all__ = ["is_float_sum", "parts_of"]
 
 
 PASSES: tuple[Callable[[Compute, Thresholds], Parts | None], ...] = (
+    mirrored,
     apart,
     outside,
     guarded_outside,
