@@ -19,7 +19,7 @@ MANY, SEVERAL = 9, 3  # columns from which a table is set in small letters: on e
 BROAD = 560  # pixels from which a plot scrolls on a phone, where its labels would be too small
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
-os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots legible on light and on dark
+os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots as in notebooks
 
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
@@ -49,6 +49,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
 default_role = "literal"
+smartquotes = False  # prose has code in it: "NHWC" is a text of Python
 autodoc_member_order = "bysource"
 add_module_names = False
 python_use_unqualified_type_names = True

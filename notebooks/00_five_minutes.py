@@ -84,7 +84,7 @@ places[1].set_title("after 150 steps")
 for place in places[:2]:
     place.axis("off")
 places[2].plot(losses)
-places[2].set_title("loss")
+places[2].set(title="loss", xlabel="step")
 plt.show()
 
 # %% [markdown]

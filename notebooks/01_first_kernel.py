@@ -108,8 +108,9 @@ def tiled(height):
 te.display.slider(tiled, [4, 8, 16, 32, 64], name="height", begin=3)
 
 # %% [markdown]
-# In which order are the elements computed then, and what is read for each? On a small image one can look on. Lanes of
-# a vector are one step, and so are parallel iterations. Colors and numbers tell the order where nothing moves.
+# In which order are the elements computed, and what is read for each? On a small image you can watch it, in Jupyter
+# and on the documentation's site. All lanes of a vector are one step, and so are parallel iterations. Colors and
+# numbers tell the order in a picture that does not move.
 
 # %%
 small_image = te.placeholder((8, 16))
@@ -136,7 +137,7 @@ assert "io, ii, j, jv" in refusal
 # ## Compiled
 #
 # A kernel is compiled once and called on arrays of any extents. Both kernels give the same bits; how long each takes
-# depends on the machine.
+# depends on the machine. The stored outputs leave times out: run the notebook to see yours.
 
 # %%
 by_hand = te.build(image, blurred, schedule=schedule)

@@ -68,8 +68,9 @@ np.testing.assert_allclose(found[2], slope.sum(0))
 # %% [markdown]
 # ## Heads
 #
-# A head is the adjoint that comes from above: with `head` of the shape of `active`, the answer is a vector times the
-# Jacobian. Without one, and for an output that is not a scalar, the answer is the Jacobian itself.
+# A head is the adjoint of an output, as later parts of a program would send it back. With a `head` of the shape of
+# `active`, the answer is a vector times the Jacobian. Without one, for an output that is not a scalar, the answer is
+# the Jacobian itself.
 
 # %%
 head = te.placeholder((6, 4), "float64", name="head")
@@ -93,8 +94,8 @@ te.display.plot.jacobian_sparsity(hidden, x, feeds)
 plt.show()
 
 # %% [markdown]
-# `te.jvp` goes the other way, `te.hvp` is the Hessian times a vector. Forward and reverse are of one linear map J:
-# ⟨h, J v⟩ = ⟨Jᵀh, v⟩ for every head h and every tangent v.
+# `te.jvp` goes the other way, `te.hvp` is the Hessian times a vector. Forward and reverse derivatives are products
+# with one linear map J: ⟨h, J v⟩ = ⟨Jᵀh, v⟩ for every head h and every tangent v.
 
 # %%
 v = te.placeholder((4,), "float64", name="v")

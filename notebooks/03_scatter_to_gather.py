@@ -108,9 +108,9 @@ te.differentiate(
 # %% [markdown]
 # ## What cannot be solved stays a scatter
 #
-# An index that is data has no inverse that is known before the data is. The adjoint is `te.scatter`, pure like
-# everything else: its schedule keeps it ordered, so that two runs give the same bits. Below, the row is data and the
-# column is not, so the read is turned around in part: a scatter along the rows, a gather along the columns.
+# An index that is data has no inverse before the data is known. The adjoint is `te.scatter`, pure like everything else:
+# its schedule keeps it ordered, so that two runs give the same bits. Below, the row is data and the column is not, so
+# the read is turned around in part: a scatter along the rows, a gather along the columns.
 
 # %%
 rows = te.placeholder((5,), "int32", name="rows")

@@ -40,8 +40,9 @@ as_written
 # %% [markdown]
 # ## By hand
 #
-# Filters go to threads. A sum of floats has an order, so it does not become vectors by itself: `rfactor` splits the
-# sum over columns into 16 lanes that are added up at the end. That is another order, and is therefore asked for.
+# Filters go to threads. A sum of floats has an order, so it does not become vectors by itself: `rfactor` splits the sum
+# over columns into 16 lanes that are added up at the end. That changes the order of the terms, so it has to be asked
+# for.
 
 # %%
 by_hand = te.Schedule(dw)
@@ -63,7 +64,7 @@ by_hand
 # %% [markdown]
 # ## Measured
 #
-# Each kernel is checked against NumPy, then timed.
+# Each kernel is checked against NumPy, then timed. The stored output leaves times out and keeps the ratios.
 
 # %% tags=["machine"]
 rng = np.random.default_rng(0)
@@ -101,9 +102,9 @@ assert took["by hand"] < took["as written"]
 # %% [markdown]
 # ## Under the roof
 #
-# A machine does so many operations a second and moves so many bytes; what a kernel reaches lies under the lower of
-# the two. The figures of this machine are measured: bytes by a copy, operations by the faster of two matrix products,
-# NumPy's and the library's own.
+# A machine does only so many operations a second and moves only so many bytes. A kernel stays below the lower of the
+# two limits. Both limits are measured here: bytes by a copy, operations by the faster of two matrix products, NumPy's
+# and the library's own.
 
 # %%
 square = rng.random((512, 512), dtype="float32")

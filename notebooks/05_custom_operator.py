@@ -9,8 +9,8 @@ import numpy as np
 import tedsl as te
 
 # %% [markdown]
-# A soft threshold with a learned slope per channel: elementwise, but a chain of several passes in a framework.
-# Arguments that are arrays are tensors inside; all else is static.
+# A soft threshold with a learned slope for each channel. A framework makes several passes over the array; here it is
+# one. Arguments that are arrays become tensors inside the function; all other arguments are static.
 
 
 # %%
@@ -34,7 +34,7 @@ by_numpy = np.where(abs(values) > 0.5, slopes * (values - 0.5 * np.sign(values))
 np.testing.assert_allclose(shrink(values, slopes), by_numpy, rtol=1e-6)
 
 # %% [markdown]
-# On tensors of the language it is inlined: part of whatever program it stands in.
+# Called on tensors of the language, the operator becomes part of the program that it stands in.
 
 # %%
 x = te.placeholder((6, 3), "float64", name="x")
@@ -44,8 +44,8 @@ shrink(x, slope)
 # %% [markdown]
 # ## Before anything depends on it
 #
-# The kink at the threshold is recognized; everything else is held against differences, the compiled result against
-# the reference.
+# `check_op` recognizes the kink at the threshold. Everywhere else it compares the gradient with finite differences, and
+# the compiled result with the reference.
 
 # %%
 report = te.testing.check_op(shrink, "n c", "c", examples=30)

@@ -113,7 +113,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained
 left.plot(losses, linewidth=0.8)
 left.set(xlabel="step", ylabel="loss", yscale="log")
 filters = np.asarray(state.params[0])[:, 0]
-right.imshow(
+shown = right.imshow(
     np.pad(filters, ((0, 0), (0, 1), (0, 1)), constant_values=np.nan)
     .transpose(1, 0, 2)
     .reshape(4, -1),
@@ -121,6 +121,7 @@ right.imshow(
 )
 right.set_title("filters of the first layer", fontsize=9)
 right.axis("off")
+figure.colorbar(shown, ax=right, shrink=0.5)
 plt.show()
 
 # %% [markdown]

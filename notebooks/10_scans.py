@@ -88,16 +88,17 @@ np.testing.assert_allclose(guess[0], truth[0], atol=0.02)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.semilogy(history)
 left.set(xlabel="step", ylabel="loss")
-right.plot(target[:80], label="wanted", linewidth=3, alpha=0.4)
-right.plot(in_numpy(noise, *guess)[:80], label="found")
+right.plot(target[:80], label="wanted", linewidth=3)
+right.plot(in_numpy(noise, *guess)[:80], "--", label="found")
+right.set(xlabel="t", ylabel="y[t]")
 right.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
 # ## A recurrent network
 #
-# The state is a vector, and a step reads all of the previous one: a reduction inside the scan. `h[0]` is the first
-# input.
+# The state is a vector, and a step reads all of the previous one: a reduction inside the scan. `h[0]` is the tanh of
+# the first input.
 
 # %%
 LENGTH, WIDTH = 12, 6

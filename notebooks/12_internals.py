@@ -119,7 +119,8 @@ for view in (wide[:, :16], wide[::2, 16:], wide[::-1, :16]):
 # %% [markdown]
 # ## Bounds
 #
-# An index that leaves a tensor is found when it can be proven, else at the call; never by reading what lies there.
+# An index that leaves a tensor is reported when the kernel is built, where that can be proven, and else when it is
+# called. Memory outside the tensor is never read.
 
 # %%
 try:

@@ -3,8 +3,9 @@
 #
 # A loop that writes `S[f(z)] += g(z)` for every point z of a domain is a scatter. Asked from the other side, which
 # points reach the element s, it is a gather: a sum over `f(z) = s` that every element does alone. `autodiff.invert`
-# answers that question in integers, for index maps that need not belong to a program. The gradients of this library
-# are made of its answers; here they are made one by one, and each is compared with enumeration.
+# answers that question in integers, for index maps that need not belong to a program. The gradients of this library are
+# made of its answers; here they are made one by one, and each is compared with enumeration. The pictures of the maps
+# are shown in Jupyter and on the documentation's site.
 
 # %%
 import numpy as np
@@ -19,8 +20,9 @@ m, n = symbols("m n", integer=True)
 # %% [markdown]
 # ## Shift
 #
-# The index, the ranges of its symbols as (begin, extent), the shape of S. The answer is data: the point in sympy's
-# expressions, the guards, the loops. `check` runs the map and the answer as loops and compares their pairs.
+# `invert` takes the index, the ranges of its symbols as (begin, extent), and the shape of S. The answer is data: the
+# point in sympy's expressions, the guards, the loops. `check` runs the map and the answer as loops and compares their
+# pairs.
 
 # %%
 shift = invert([x + 3], {x: (0, 8)}, [12])
@@ -59,7 +61,7 @@ taps
 # %% [markdown]
 # ## Dilation, and extents that are symbols
 #
-# All other symbols are parameters. `check` tries many of their values, the picture takes one.
+# All other symbols are parameters. `check` tries many of their values; the picture shows one.
 
 # %%
 dilation = invert([y + 3 * r], {y: (0, n), r: (0, 3)}, [n + 6])

@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MOST_SECONDS = 120
-# The same loops on every machine that has AVX2; plots as Jupyter makes them in this folder, for light and dark pages.
+# The same loops on every machine that has AVX2; plots as Jupyter makes them in this folder.
 SETTING = {"TEDSL_HOST": "x86-64-v3", "TEDSL_NUM_THREADS": "2", "MATPLOTLIBRC": str(HERE / "matplotlibrc")}
 CHANGING = (
     (re.compile(r"\b0x[0-9a-f]{6,}"), "0x…"),
@@ -97,7 +97,7 @@ def _kept(output: Any) -> Any:
     for kind, value in output.get("data", {}).items():
         if isinstance(value, str) and kind.startswith("text/"):
             output.data[kind] = steady(value)
-    output.get("metadata", {}).pop("needs_background", None)  # plots have none, and are legible on all
+    output.get("metadata", {}).pop("needs_background", None)  # plots have one
     return output
 
 

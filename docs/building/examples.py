@@ -20,7 +20,7 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 PICTURED = ("display",)  # files whose examples are shown as notebooks show them
-PLOTS = FOLDER.parents[1] / "notebooks" / "matplotlibrc"  # legible on light and on dark
+PLOTS = FOLDER.parents[1] / "notebooks" / "matplotlibrc"  # on light and on dark
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ def _page(value: Any) -> str:
     """What a notebook shows of a value, as HTML: a plot, or the page that it has; else nothing."""
     if (figure := getattr(value, "figure", None)) is not None:
         file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=100, bbox_inches="tight", transparent=True)
-        return f'<img alt="" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">'
+        figure.savefig(file, format="png", dpi=100, bbox_inches="tight")
+        data = base64.b64encode(file.getvalue()).decode()
+        return f'<div class="plot"><img alt="plot" src="data:image/png;base64,{data}"></div>'
     return value._repr_html_() if hasattr(value, "_repr_html_") else ""
 
 

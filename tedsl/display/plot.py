@@ -20,7 +20,8 @@ from tedsl.reference import interpret
 __all__ = ["benchmark_table", "gradcheck_errors", "index_map", "jacobian_sparsity", "roofline", "tuning_history"]
 
 MOST_LABELS = 24  # of an index map
-BLUE, RED, TEAL, GRAY = "#3b7dd8", "#d64550", "#1a9c8a", "#8a94a0"
+BLUE, RED, TEAL, GRAY = "#3b7dd8", "#d64550", "#1a9c8a", "#7d8792"
+OTHERS = "#9a5b00", "#9058c8"  # of more than three kinds
 
 
 def _axes(ax: Any, figsize: tuple[float, float] = (5.6, 3.4)) -> Any:
@@ -67,7 +68,7 @@ def gradcheck_errors(report: Report, *, ax: Any = None) -> Any:
     places = np.arange(len(names))[::-1]
     colors = [TEAL if p.ok else RED for p in report.pairs]
     ax.barh(places, [r - floor for r in ratios], left=floor, height=0.6, color=colors)
-    ax.axvline(1.0, color=GRAY, linewidth=1, linestyle="--")
+    ax.axvline(1.0, color=ax.xaxis.label.get_color(), linewidth=1, linestyle="--")
     ax.set_xscale("log")
     ax.set_xlim(floor, max([3.0, *(3 * r for r in ratios)]))
     ax.set_yticks(places, names)
@@ -95,7 +96,7 @@ def roofline(points: Mapping[str, tuple[Any, float]], *, peak_flops: float, band
     rates = {name: w.flops / seconds / 1e9 for name, (w, seconds) in measured.items()}
     sides = _sides({name: (intensities[name], rate) for name, rate in rates.items()})
     for k, (name, rate) in enumerate(rates.items()):
-        ax.plot(intensities[name], rate, "o", color=[BLUE, TEAL, RED, "#9a5b00", "#7a3bb5"][k % 5], markersize=7)
+        ax.plot(intensities[name], rate, "o", color=(BLUE, TEAL, RED, *OTHERS)[k % 5], markersize=7)
         at, align = sides[name]
         ax.annotate(name, (intensities[name], rate), textcoords="offset points", xytext=(at, -3), ha=align, fontsize=9)
     label = f"flops per byte\nwithout arithmetic: {left_out}" if left_out else "flops per byte"
@@ -124,7 +125,7 @@ def _sides(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[int, st
 def tuning_history(tried: Tuned | Sequence[float], *, ax: Any = None) -> Any:
     """The time of each schedule tried, and the best so far: what `te.tune` gave, or seconds.
 
-    Those that failed are not finite and left out.
+    Schedules that failed have no finite time and are left out.
     """
     ax = _quiet(_axes(ax))
     seconds = [t.seconds for t in tried.history] if isinstance(tried, Tuned) else tried
@@ -204,7 +205,7 @@ def index_map(pairs: Iterable[tuple[int, int]], *, names: tuple[str, str] = ("z"
         ax.plot(places, [level] * len(places), "s", markersize=size, markerfacecolor="none", color=(BLUE, TEAL)[side])
         for place in places:
             if place % every == 0:
-                ax.text(place, level, str(place), ha="center", va="center", fontsize=9)
+                ax.text(place, level, str(place), ha="center", va="center_baseline", fontsize=9)
     for z, s in listed:
         ax.annotate("", (s, 0.13), (z, 0.87), arrowprops={"arrowstyle": "-|>", "color": GRAY, "linewidth": 0.9})
     ax.set_yticks([1.0, 0.0], list(names))

@@ -60,7 +60,7 @@ class ScheduleTrace:
         drawn = [_picture(v, self.count, v is self.computed) for v in self._shown()]
         still = "<style>@media (prefers-reduced-motion: reduce){.te .te-now{display:none}}</style>"
         row = f'<div style="display:flex;flex-wrap:wrap;gap:1.2rem;overflow-x:auto">{"".join(drawn)}</div>'
-        told = f'<p class="te-mute">the hue and the number tell the first step; {told}</p>'
+        told = f'<p class="te-mute">color and number: the step that comes to an element first; {told}</p>'
         return page([still + head, row, told], repr(self))
 
     def _shown(self) -> list[Visits]:

@@ -144,7 +144,7 @@ class WatchedTuning:
 
 
 def tuning(*, every: float = 0.5) -> WatchedTuning:
-    """What to give `te.tune` as `progress=`, to look on while it searches; `.plot()` draws it again afterwards.
+    """What to pass to `te.tune` as `progress=`, to watch the search; `.plot()` draws it again afterwards.
 
     `te.tune(y, budget=20, progress=(search := te.display.tuning()))`
     """

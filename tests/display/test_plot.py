@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,28 @@ def test_names_at_about_one_place_stand_on_both_sides() -> None:
         {"one": (y, 1e-6), "other": (y, 1.1e-6), "far": (y, 1e-3)}, peak_flops=1e11, bandwidth=1e10
     )
     assert [(t.get_text(), t.get_ha()) for t in ax.texts] == [("one", "left"), ("other", "right"), ("far", "left")]
+
+
+def contrast(a: str, b: str) -> float:
+    """How far two colors are from each other in lightness, as WCAG counts: from 1 to 21."""
+    channels = [np.array(matplotlib.colors.to_rgb(color)) for color in (a, b)]
+    linear = [np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in channels]
+    dark, light = sorted(float(c @ (0.2126, 0.7152, 0.0722)) + 0.05 for c in linear)
+    return light / dark
+
+
+def test_lines_are_seen_on_white_and_on_black() -> None:
+    plot = te.display.plot
+    colors = (plot.BLUE, plot.RED, plot.TEAL, plot.GRAY, *plot.OTHERS)
+    assert {c: contrast(c, ground) for c in colors for ground in ("white", "#131416") if contrast(c, ground) < 3} == {}
+
+
+def test_plots_of_notebooks_are_legible() -> None:
+    """Text as WCAG asks of text, lines as it asks of what is not text."""
+    chosen = matplotlib.rc_params_from_file(Path(__file__).parents[2] / "notebooks" / "matplotlibrc")
+    ground = chosen["figure.facecolor"]
+    assert ground == chosen["axes.facecolor"] == chosen["savefig.facecolor"] == chosen["legend.facecolor"]
+    texts = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor")
+    assert min(contrast(chosen[name], ground) for name in texts) >= 4.5
+    lines = [chosen["axes.edgecolor"], *chosen["axes.prop_cycle"].by_key()["color"]]
+    assert min(contrast(line, ground) for line in (*lines, te.display.plot.GRAY, te.display.plot.TEAL)) >= 3
