@@ -64,6 +64,7 @@ class Thresholds:
     scatter_threads: int = 1 << 17  # points
     scatter_reuse: int = 32  # points for each element, from which on blocks have tables of their own
     scan_threads: int = 1 << 17  # elements
+    step_threads: int = 5 << 17  # scalar operations of a step of a scan, all of which needs the step before
     wide_readers: int = 3  # kernels that read a stage made of several tensors
     step_kernels: int = 1 << 16  # scalar operations of a step that is a kernel of its own
     forgotten: int = 1 << 23  # bytes of the steps of scans that nobody needs at once

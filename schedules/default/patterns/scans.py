@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from schedules.default.costs import is_function
+from schedules.default.costs import is_function, value_cost
 from schedules.default.neighbors import along, is_along
 from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
@@ -41,6 +41,7 @@ WIDE = 4  # vectors of a step
 BESIDE = (8, 4, 2, 1)  # vectors of a step that are summed side by side
 ROWS_BESIDE = 6  # and rows
 FREE, LATENCY = 4, 4  # registers beside those that hold the sums; cycles until a sum can take its next term
+BLOCKS = 4  # rows for each core, from which on a step is shared out
 ALONE, FEW_OPERATIONS = 32, 12  # steps of a recurrence that has nothing beside it
 
 
@@ -234,7 +235,36 @@ def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
     say.append(Split(stage=op.name, loop=last.name, outer=f"{last.name}_o", inner=lane, factor=width * beside))
     if row is not None and rows > 1:
         say += _rows_within(op, nest, last, row, rows)
-    return [*say, Vectorize(stage=op.name, loop=lane)]
+        return [*say, Vectorize(stage=op.name, loop=lane)]
+    vectors = -(-(last.known or 0) // (width * beside))
+    return [*say, Vectorize(stage=op.name, loop=lane), *_threads_within(op, nest, last, vectors, machine)]
+
+
+def _threads_within(op: Scan, nest: Nest, last: Level, vectors: int, machine: Machine) -> list[Directive]:
+    """The places of a step in blocks, one for each core, where a step is long enough to wait for the last of them.
+
+    What sums share along the rows would be computed by each thread.
+    """
+    if op.parts or machine.cores < 2 or any(v.known is None for v in nest.levels):
+        return []
+    sums, inside = [n for n in op.nodes if isinstance(n, Reduce)], [v for v in nest.levels if v.carried == "within"]
+    terms = max([math.prod(number(a.extent) or 1 for a in s.axes) for s in sums], default=1)
+    if math.prod(v.known or 1 for v in inside) * terms * value_cost(op) < machine.least.step_threads:
+        return []
+    loops, count = list[str](), 1
+    for level in inside:
+        if any(level.origin.isdisjoint(free_axes(s)) for s in sums):
+            return []
+        loops.append(f"{last.name}_o" if level is last else level.name)
+        count *= vectors if level is last else level.known or 1
+        if count >= BLOCKS * machine.cores:
+            break
+    if count < BLOCKS * machine.cores:
+        return []
+    fusing, (places,) = fused(op.name, loops)
+    outer, inner = nest.fresh("task"), nest.fresh("row")
+    split = Split(stage=op.name, loop=places, outer=outer, inner=inner, factor=-(-count // machine.cores))
+    return [*fusing, split, Parallel(stage=op.name, loop=outer)]
 
 
 def _tile(vectors: float, rows: int, sums: int, registers: int) -> tuple[int, int]:

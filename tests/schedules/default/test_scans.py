@@ -278,3 +278,52 @@ def test_functions_along_memory_are_written_out_once_for_each_row(fn: Any, unrol
     y = te.scan((16, 40), lambda y, i, t: x[i, t] + te.select(t == 0, 0.0, fn(y[i, t - 1])), axis=1, name="y")
     loops = te.build(x, y, target="x86-64-v3").loop_nest().splitlines()
     assert [line.split()[1].split(".")[-1] for line in loops if "unrolled" in line] == unrolled
+
+
+SHAPES = [((64,), True), ((9, 40), True), ((3, 17, 8), True), ((5, 2, 33), True), ((3, 2), False), ((1, 7), False)]
+
+
+def diffusion(shape: tuple[int, ...], *, by_rows: bool = False) -> tuple[te.Tensor, te.Tensor]:
+    """Each step of places that read their neighbors in the step before."""
+    a = te.placeholder(shape, "float64", name="a")
+
+    def step(s: Any, t: Any, *at: Any) -> Any:
+        first, *rest = at
+        around = [s[(t - 1, te.clip(first + d, 0, shape[0] - 1), *rest)] for d in (-1, 1)]
+        mean = te.sum(lambda k: s[(t - 1, *at[:-1], k)]) / shape[-1] if by_rows else 0.25
+        return te.select(t == 0, a[at], 0.25 * (around[0] + around[1]) + 0.5 * s[(t - 1, *at)] * mean)
+
+    y = te.scan((4, *shape), step, axis=0, name="y")
+    return a, te.compute(shape, lambda *at: y[(3, *at)], name="last")
+
+
+@pytest.mark.parametrize(("shape", "is_shared"), SHAPES)
+def test_long_steps_are_shared_out_among_threads(shape: tuple[int, ...], is_shared: bool) -> None:
+    a, y = diffusion(shape)
+    head = te.placeholder(shape, "float64", name="head")
+    with assuming({"step_threads": 1, "cores": 2, "vector_bytes": 32}):
+        kern = te.build([a, head], [y, te.differentiate(y, a, head=head)])
+    assert ("parallel" in kern.loop_nest()) == is_shared
+    feeds = {t: RANDOM.standard_normal(shape) for t in (a, head)}
+    want = te.interpret([y, te.differentiate(y, a, head=head)], feeds)
+    for got, expected in zip(kern(*feeds.values()), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_short_steps_are_not() -> None:
+    a, y = diffusion((50, 60))
+    assert "parallel" not in te.build(a, y, target="x86-64-v3").loop_nest()
+
+
+def test_sums_that_all_rows_share_keep_a_thread() -> None:
+    """One sum for each row: rows are shared out. One for all of them: each thread would compute it."""
+    a, y = diffusion((24, 16), by_rows=True)
+    with assuming({"step_threads": 1, "cores": 2}):
+        assert "parallel" in te.build(a, y, target="x86-64-v3").loop_nest()
+    b = te.placeholder((24, 16), "float64", name="b")
+    z = te.scan(
+        (4, 24, 16), lambda s, t, i, j: te.select(t == 0, b[i, j], s[t - 1, i, j] + te.sum(lambda k: s[t - 1, k, 3])),
+        axis=0,
+    )  # fmt: skip
+    with assuming({"step_threads": 1, "cores": 2}):
+        assert "parallel" not in te.build(b, z, target="x86-64-v3").loop_nest()
