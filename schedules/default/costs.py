@@ -85,12 +85,16 @@ class Costs:
         done = sum(_cost_of(n) for n in seen if isinstance(n, Apply) and n.fn is not Fn.SELECT)
         return 1 + done + sum(read)
 
-    def lane_bytes(self, op: Operation) -> int:
-        """The bytes of the widest number that an element is made of, at least 4 where some are not plain integers."""
+    def lane_bytes(self, op: Operation, *, has_masks: bool = False) -> int:
+        """The bytes of the widest number that an element is made of, at least 4 where some are not plain integers.
+
+        Part of a vector of narrow numbers is loaded and stored one by one where there are no masks: the longer it is,
+        the slower are the ends of rows.
+        """
         widest, seen = 1, {op}
         pending: list[Operation] = [op]
         for stage in pending:
-            if not is_pointwise(stage) or stage.looks_up:
+            if stage.looks_up or not (is_pointwise(stage) or (has_masks and _is_extreme(stage))):
                 return max(4, *(t.dtype.itemsize for t in op.outputs))
             for node in values_of(getattr(stage, "bodies", ())):
                 widest = max(widest, _width_of(node))
@@ -239,6 +243,12 @@ def _used_at_one_place(
 def is_pointwise(op: Operation) -> bool:
     """Whether a stage has one value for each element and no reduction."""
     return isinstance(op, Compute) and op.reduction is None
+
+
+def _is_extreme(op: Operation) -> bool:
+    """Whether a stage is the largest or smallest of some numbers, which takes no wider ones."""
+    reduce = op.reduction if isinstance(op, Compute) else None
+    return reduce is not None and reduce.reducer.kind in ("max", "min")
 
 
 def is_same_point(reader: Operation, read: Read) -> bool:

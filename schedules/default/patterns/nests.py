@@ -408,7 +408,7 @@ class GroupLoops:
     # ----------------------------------------------------------------------------------- vectors and inner loops
 
     def _width(self, op: Compute) -> int:
-        most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op))
+        most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op, has_masks=self.machine.has_masks))
         narrow = max(t.dtype.itemsize for t in op.outputs)
         if op.reduction is None and len(op.axes) and narrow * most < self.machine.vector_bytes:
             full = self.machine.vector_bytes // narrow  # whole vectors are written, of several that are computed

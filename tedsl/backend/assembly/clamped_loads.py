@@ -8,12 +8,14 @@ without the clamp; all others hold the first element, or the last.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cached_property
 from itertools import count
 
 from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["loaded_under_masks"]
+__all__ = ["clamped_places", "loaded_under_masks"]
 
 _VECTOR = r"<\d+ x i32>"
 _PLACES = re.compile(rf"^  (%te\.places\.\d+) = getelementptr (\w+), ptr (\S+), {_VECTOR} ({NAME})$")
@@ -72,16 +74,26 @@ def loaded_under_masks(lines: list[str]) -> list[str]:
     return declaring(made, declared)
 
 
+def clamped_places(lines: list[str]) -> Callable[[str], bool]:
+    """Whether a vector of places in a function is of neighbours that were clamped."""
+    function = _Function(lines)
+    return lambda name: function.ramp(name) is not None
+
+
 class _Function:
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
-        self.defined: dict[str, str] = {}
+
+    @cached_property
+    def defined(self) -> dict[str, str]:
+        """The line of each name."""
+        lines = (line for made in self.lines for line in made.split("\n"))
+        return {m[1]: line for line in lines if (m := _DEFINED.match(line))}
 
     def rewritten(self, declared: dict[str, None]) -> list[str]:
         if not any(".gather." in line for line in self.lines):
             return self.lines
         lines = [line for made in self.lines for line in made.split("\n")]
-        self.defined = {m[1]: line for line in lines if (m := _DEFINED.match(line))}
         loads = {at: found for at, line in enumerate(lines) if (found := self._load(line, declared))}
         return [made for at, line in enumerate(lines) for made in loads.get(at, [line])] if loads else self.lines
 
@@ -89,12 +101,12 @@ class _Function:
         """What takes the place of a gather of neighbours; nothing of any other line."""
         gather = _GATHER.match(line)
         places = None if gather is None else _PLACES.match(self.defined.get(gather[6], ""))
-        ramp = None if places is None else self._ramp(places[4])
+        ramp = None if places is None else self.ramp(places[4])
         if gather is None or places is None or ramp is None:
             return []
         return _Loads(gather, places, ramp, declared).lines()
 
-    def _ramp(self, name: str) -> _Ramp | None:
+    def ramp(self, name: str) -> _Ramp | None:
         """The neighbours that a vector of places was made of; None where nothing was clamped."""
         steps: list[_Step] = []
         while True:

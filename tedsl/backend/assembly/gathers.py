@@ -4,7 +4,9 @@ Halide 21 makes a vector of elements at 16 places of 16 extractions of an index,
 cycles on x86, and no pass of LLVM's puts them together again. The gather takes about 12. Where a processor has none,
 or a slow one, LLVM's code generator takes it apart as Halide did; there vectors that are looked up at the same lanes
 share them (`shared_lanes`). Where the places are numbers beside one of them, as those that a border holds at an end,
-they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too.
+they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too. Of narrow integers no processor
+has gathers: they are put together as Halide says, but for clamped neighbors, which AVX-512 loads under masks
+(`clamped_loads`).
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
+from functools import cached_property
 
+from tedsl.backend.assembly.clamped_loads import clamped_places
 from tedsl.backend.assembly.neighbors import neighbors, put_in_place
 from tedsl.backend.assembly.shared_lanes import SharedLanes, apart, one_by_one
 from tedsl.backend.assembly.text import NAME, declaring, each_function
@@ -62,14 +66,18 @@ def gathered(lines: list[str], features: Set[str] = frozenset()) -> list[str]:
     """The lines of a module, with gathers for vectors that are loaded one by one at the lanes of another vector."""
     declared: dict[str, None] = {}
     is_slow = "avx2" in features and "avx512" not in features
-    made = each_function(lines, lambda function: _Function(function, is_slow=is_slow).gathered(declared))
+    has_masks = "avx512_skylake" in features  # of bytes
+    made = each_function(
+        lines, lambda function: _Function(function, is_slow=is_slow, has_masks=has_masks).gathered(declared)
+    )
     return declaring(made, declared)
 
 
 class _Function:
-    def __init__(self, lines: list[str], *, is_slow: bool) -> None:
+    def __init__(self, lines: list[str], *, is_slow: bool, has_masks: bool) -> None:
         self.lines = lines
         self.is_slow = is_slow
+        self.has_masks = has_masks
         self.defined: dict[str, tuple[int, str, str]] = {}
         self.ends: list[str] = []  # insertions of a last lane
         self.others: dict[str, str] = {}  # sums, broadcasts and what is put into vectors
@@ -107,7 +115,7 @@ class _Function:
         if (near := self._neighbors(lanes, element, number)) is not None and not self._is_disturbed(lanes, last):
             self.lines[last] = "\n".join([*near[0], f"  {name} = {near[1]}"])
             return {step for lane in lanes for step in lane.steps} - {name}
-        if element in _NARROW:
+        if element in _NARROW and not (self.has_masks and self.is_clamped(one.vector[1])):
             return set()
         if name in self.shared:
             loads = [(lane.align, lane.alias) for lane in reversed(lanes)]
@@ -131,6 +139,11 @@ class _Function:
         wanted = f"<{count} x ptr>, i32 immarg, <{count} x i1>, {kind}"
         declared[f"declare {kind} @llvm.masked.gather.{short}.v{count}p0({wanted})"] = None
         return {step for lane in lanes for step in lane.steps} - {name}
+
+    @cached_property
+    def is_clamped(self) -> Callable[[str], bool]:
+        """Whether a vector of places is of neighbors that were clamped."""
+        return clamped_places(self.lines)
 
     def _neighbors(self, lanes: list[_Lane], element: str, number: int) -> tuple[list[str], str] | None:
         """The lines that load elements whose places are numbers beside one of them, and the vector of these."""

@@ -14,7 +14,7 @@ import tedsl as te
 from tedsl.backend.assembly.clamped_loads import loaded_under_masks
 from tests.levels import LEVELS_HERE, PROCESSORS, processor
 
-DTYPES = st.sampled_from(["float32", "float64", "int32", "int64"])
+DTYPES = st.sampled_from(["float32", "float64", "int32", "int64", "uint8", "int16"])
 MODES = st.sampled_from(["clamp", "zero", "wrap"])
 
 
@@ -136,3 +136,24 @@ def test_rows_whose_length_is_odd_are_summed_by_loads(n: int, level: str) -> Non
             assert ".gather." not in kernel.source("llvm")
     finally:
         protect(ctypes.c_void_p(begin + 3 * page), ctypes.c_size_t(page), 3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16"])
+def test_narrow_integers_are_loaded_under_masks(dtype: str) -> None:
+    """Rows of odd length, and windows over a border, took a load for each byte."""
+    x = te.placeholder((70, 1025), dtype, name="x")
+    taps = te.reduce_axis(5), te.reduce_axis(5)
+    reads = {"up": te.max, "down": te.min}
+    around = {
+        name: te.compute((70, 1025), lambda i, j, f=f: f(lambda u, v: x.at(i + u - 2, j + v - 2, mode="clamp"), taps))
+        for name, f in reads.items()
+    }
+    longest = te.compute((70,), lambda i: te.max(lambda j: x[i, j]), name="longest")
+    feeds = {x: (np.arange(70 * 1025) * 37 % 120).astype(dtype).reshape(70, 1025)}
+    for y in (longest, around["up"] - around["down"]):
+        if "x86-64-v4" in LEVELS_HERE:
+            with processor("x86-64-v4"):
+                np.testing.assert_array_equal(te.evaluate(y, feeds), te.interpret(y, feeds))
+        kernel = te.build([x], y, target="x86-64-v4")
+        assert "clamped loads: 0" not in kernel.source("passes")
+        assert kernel.source("asm").count("vpinsr") < 32
