@@ -10,6 +10,7 @@
 | `in_order` | `sum over k, l of a[i, k] b[k, l]` | `sum over k of a[i, k] t[k]`, t summed over l |
 | `in_order` | `sum over k, l of a[k, i] b[l, i] h[k, l]` | `sum over k of a[k, i] t[k, i]`, t a product |
 | `by_cases` | `sum(select(c == 0, a b - d e, a e + d b))`, c short | a sum for each c |
+| `as_floats` | `sum(i32(a) i32(b))`, a and b int8 | `i32(sum(f32(a) f32(b)))`, as long as that is exact |
 | `split` | indices with `o // 4`, `o % 4` | loops `q`, `r` of `o = 4 q + r` |
 | `split` | `(i + 1) // 2 - a`, `(i + 1) % 2` | a sum for each remainder of `i`, its indices affine |
 
@@ -26,6 +27,7 @@ from schedules.default.canonical.mirrors import mirrored
 from schedules.default.canonical.phases import split
 from schedules.default.canonical.stages import Parts
 from schedules.default.canonical.terms import apart, guarded_outside, in_order, outside
+from schedules.default.canonical.whole_numbers import as_floats
 from schedules.thresholds import Thresholds
 from tedsl.lang.tensor import Compute
 
@@ -48,7 +50,7 @@ def parts_of(op: Compute, least: Thresholds, *, plain: bool = False) -> Parts | 
     `plain`: without what holds for finite numbers only.
     """
     if not is_float_sum(op):
-        return None
+        return as_floats(op, least)
     return next((found for known in PASSES if (found := known(op, least)) is not None), None) or split(
         op, least, plain=plain
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property
 from itertools import count
 
 from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.locks import cached_property
 
 __all__ = ["clamped_places", "loaded_under_masks"]
 

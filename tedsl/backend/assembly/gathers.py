@@ -4,8 +4,8 @@ Halide 21 makes a vector of elements at 16 places of 16 extractions of an index,
 cycles on x86, and no pass of LLVM's puts them together again. The gather takes about 12. Where a processor has none,
 or a slow one, LLVM's code generator takes it apart as Halide did; there vectors that are looked up at the same lanes
 share them (`shared_lanes`). Where the places are numbers beside one of them, as those that a border holds at an end,
-they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too. Of narrow integers no processor
-has gathers: they are put together as Halide says, but for clamped neighbors, which AVX-512 loads under masks
+they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too. No processor has gathers of
+these: they are put together as Halide says, but for clamped neighbors, which AVX-512 loads under masks
 (`clamped_loads`).
 """
 
@@ -16,13 +16,13 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
-from functools import cached_property
 
 from tedsl.backend.assembly.clamped_loads import clamped_places
 from tedsl.backend.assembly.neighbors import neighbors, put_in_place
 from tedsl.backend.assembly.shared_lanes import SharedLanes, apart, one_by_one
 from tedsl.backend.assembly.text import NAME, declaring, each_function
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.locks import cached_property
 
 __all__ = ["gathered"]
 

@@ -50,7 +50,8 @@ def test_narrow_integers_are_widened_when_they_are_packed(dtype: str) -> None:
     a, b = te.placeholder((40, 90), dtype, name="a"), te.placeholder((90, 50), dtype, name="b")
     left, right = lambda i, q: te.cast(a[i, q], "int32") - 3, lambda q, j: te.cast(b[q, j], "int32") - 7
     y = te.compute((40, 50), lambda i, j: te.sum(lambda q: left(i, q) * right(q, j), axis=90), name="y")
-    assert {"y_columns", "y_sums"} <= set(te.Schedule(y).auto().plan.program.stages)
+    name = "y_floats" if np.iinfo(dtype).bits == 8 else "y"
+    assert {f"{name}_columns", f"{name}_sums"} <= set(te.Schedule(y).auto().plan.program.stages)
     given = drawn(rng, (40, 90), dtype), drawn(rng, (90, 50), dtype)
     want = (given[0].astype("int32") - 3) @ (given[1].astype("int32") - 7)
     np.testing.assert_array_equal(te.build([a, b], y)(*given), want)
