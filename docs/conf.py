@@ -32,7 +32,8 @@ author = "the tedsl developers"
 copyright = "the tedsl developers"
 version = release = tedsl.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
-exclude_patterns = ["examples", "building"]
+exclude_patterns = ["examples", "building", "templates"]
+templates_path = ["templates"]
 nitpicky = False
 
 # Pages are Markdown whose Python examples are cells; notebooks come with their outputs and are not run again.
@@ -102,6 +103,8 @@ def _widths(app: Any, doctree: Any, page: str) -> None:
     for entry in doctree.findall(nodes.entry):
         for name in list(entry.findall(nodes.literal)):
             _break_between_words(name)
+        for told in list(entry.findall(nodes.paragraph)):
+            _break_long_names(told)
 
 
 def _broken(line: str, most: int) -> list[str]:
@@ -121,8 +124,18 @@ def _break_between_words(name: Any) -> None:
         name["classes"].append("long")
         marks = "/_:"
     name.clear()
-    for word in re.findall(f"[^{marks}]+[{marks}]*|[{marks}]+", text):
-        name += [nodes.Text(word), nodes.raw("", "<wbr>", format="html")]
+    name += _with_breaks(text, marks)
+
+
+def _break_long_names(told: Any) -> None:
+    """The same for names with underscores in the prose of a table."""
+    for text in [part for part in told.children if isinstance(part, nodes.Text) and "_" in part]:
+        told.replace(text, _with_breaks(text.astext(), "_"))
+
+
+def _with_breaks(text: str, marks: str) -> list[Any]:
+    words = re.findall(f"[^{marks}]+[{marks}]*|[{marks}]+", text)
+    return [part for word in words for part in (nodes.Text(word), nodes.raw("", "<wbr>", format="html"))]
 
 
 def _plots(app: Any, doctree: Any, page: str) -> None:

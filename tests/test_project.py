@@ -216,7 +216,8 @@ def test_what_people_read_is_spelled_as_in_america() -> None:
     rooms = ("ops", "display", "lang", "commands", "testing", "mutation", "bridges", "dask", "analysis")
     folders = ("docs", "examples", "notebooks", *(f"tedsl/{room}" for room in rooms))
     files = [p for folder in folders for kind in ("md", "py", "css") for p in (ROOT / folder).rglob(f"*.{kind}")]
-    files = [p for p in files if "made" not in p.parts] + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    files = [p for p in files if "made" not in p.parts] + [*ROOT.glob("*.md")]
+    files += [p for folder in ("autodiff", "benchmarks", "tedsl") for p in (ROOT / folder).rglob("*.md")]
     names = "catalogue,catalogues,writeable"  # a folder, and NumPy's word
     command = [sys.executable, "-m", "codespell_lib", "--builtin", "en-GB_to_en-US", "-L", names]
     done = subprocess.run([*command, *map(str, files)], cwd=ROOT, capture_output=True, text=True, check=False)

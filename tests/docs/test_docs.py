@@ -58,6 +58,7 @@ def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
         assert f'id="{name}"' in pages
     assert (tmp_path / "made" / "notebooks" / "00_five_minutes.html").exists()
     assert dead_links(tmp_path) == []
+    assert '<input type="search" name="q"' in (tmp_path / "search.html").read_text()
     assert re.findall(r"The example of (?!<a )[^\n]{,60}", pages) == [], "examples below another name are linked"
     assert re.findall(r"=[“”]\w*", pages) == [], "texts of Python have straight quotes"
     loads = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*')
