@@ -17,7 +17,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.functions import minimum
+from tedsl.lang.functions import clip, minimum
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import replaced, substitute, substitute_all
 
@@ -91,23 +91,30 @@ def _turned_columns(
     if lane is None or along is None or along is lane or not can_turn(machine, found.op.bodies[0].dtype.itemsize):
         return None
     width, steps = number(lane.extent), number(along.extent)
-    if width is None or steps is None or width % SIDE or steps % SIDE or copy.size < machine.least.turned:
+    if width is None or steps is None or width % SIDE or steps < SIDE or copy.size < machine.least.turned:
         return None
-    if not _in_squares(found, next(i for a, i in zip(copy.axes, copy.index, strict=True) if a is along)):
+    if not _in_squares(found, next(i for a, i in zip(copy.axes, copy.index, strict=True) if a is along), steps):
         return None
     others = [a for a in copy.axes if a is not lane and a is not along]
 
     def value(outer: Sequence[Axis], row: Expr, place: Expr) -> Expr:
         *before, lanes, blocks = outer
         mapping: dict[Expr, Expr] = dict(zip(others, before, strict=True))
-        return substitute(copy.body, {**mapping, lane: lanes * SIDE + row, along: blocks * SIDE + place})
+        return substitute(copy.body, {**mapping, lane: lanes * SIDE + row, along: _begin(blocks, steps) + place})
 
-    counts = (Axis("lanes", Const(width // SIDE, INT32)), Axis("blocks", Const(steps // SIDE, INT32)))
+    counts = (Axis("lanes", Const(width // SIDE, INT32)), Axis("blocks", Const(-(-steps // SIDE), INT32)))
     return turned(rw, f"{name}_columns", (*others, *counts), value)
 
 
-def _in_squares(found: Contraction, index: Expr) -> bool:
-    """Whether what a block of the sum needs of a dimension begins and ends with a square."""
+def _begin(block: Expr, steps: int) -> Expr:
+    """The first place of a block; the last one begins earlier where blocks do not divide the steps."""
+    return block * SIDE if steps % SIDE == 0 else minimum(block * SIDE, steps - SIDE)
+
+
+def _in_squares(found: Contraction, index: Expr, extent: int) -> bool:
+    """Whether what a block of the sum needs of a dimension begins and ends with a square, or is all of it."""
+    if extent % SIDE:
+        return any(index is a and found.sizes[a] == extent for a in found.sums)
     form = affine_of(index)
     if form is None:
         return False
@@ -123,7 +130,9 @@ def _out_of_blocks(copy: PackedTable, blocks: Turned) -> Expr:
     assert lane is not None
     assert along is not None
     others = [a for a in copy.axes if a is not lane and a is not along]
-    return blocks.at((*others, lane // SIDE, along // SIDE), lane % SIDE, along % SIDE)
+    steps = number(along.extent) or 0
+    place = along % SIDE if steps % SIDE == 0 else clip(along - _begin(along // SIDE, steps), 0, SIDE - 1)
+    return blocks.at((*others, lane // SIDE, along // SIDE), lane % SIDE, place)
 
 
 def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int], *, whole: bool) -> PackedTable | None:

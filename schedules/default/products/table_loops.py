@@ -110,9 +110,10 @@ def _schedule_turned(p: Panels, blocks: Turned) -> list[str]:
     stage, copy = p.columns_table.op.name, p.columns
     assert copy.contiguous is not None
     outer = [*(a.name for a in copy.axes[:-1] if a is not copy.contiguous), "s_o"]
+    is_whole = (number(copy.contiguous.extent) or 0) % SIDE == 0
     p.rw.directives += [
         Split(stage=stage, loop=copy.axes[-1].name, outer="v_o", inner="v_v", factor=SIDE, exact=True),
-        Split(stage=stage, loop=copy.contiguous.name, outer="s_o", inner="s_i", factor=SIDE, exact=True),
+        Split(stage=stage, loop=copy.contiguous.name, outer="s_o", inner="s_i", factor=SIDE, exact=is_whole),
         Vectorize(stage=stage, loop="v_v"),
         Reorder(stage=stage, loops=(*outer, "v_o", "s_i", "v_v")),
     ]

@@ -183,7 +183,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "matmul, few rows": lambda: matmul(3, 300, 200, "NN"),
     "matmul, long sum": lambda: matmul(16, 6000, 16, "TN"),
     "matmul, large": lambda: matmul(250, 260, 270, "NN"),
-    **{f"matmul, turned by blocks, {t}": lambda t=t: matmul(70, 128, 150, t) for t in ("NT", "TT")},
+    **{f"matmul, turned by blocks of {k}, {t}": lambda t=t, k=k: matmul(70, k, 150, t)
+       for k in (128, 129, 111) for t in ("NT", "TT")},
     "batched": lambda: batched(5, 33, 40, 29),
     **{f"grouped {which}": lambda which=which: grouped(3, which) for which in ("forward", "x", "w")},
     **{f"conv 1x1, wide, {which}": lambda which=which: conv(2, 20, 40, 36, 1, 1, 0, 1, which)
