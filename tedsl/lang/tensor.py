@@ -20,7 +20,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.at import At
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.dtypes import INT32, DType
+from tedsl.lang.dtypes import BOTTOM, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of
@@ -552,7 +552,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))
-        return f"{self.name} : {self.dtype}[{shape}]"
+        return f"{self.name} : {'' if self.dtype is BOTTOM else self.dtype}[{shape}]"
 
     def __str__(self) -> str:
         return self._methods["text"](self)  # type: ignore[no-any-return]

@@ -29,6 +29,15 @@ def close(found: Any, want: Any, rtol: float = 1e-12) -> None:
         np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol)
 
 
+def test_errors_in_a_step_name_no_dtype_that_is_not_known_yet() -> None:
+    def step(s: Any, t: Any, i: Any) -> Any:
+        y = te.compute((4,), lambda j: s[t - 1, j] * 2, name="y")
+        return s[t - 1, i] + y[i, 0]
+
+    with pytest.raises(IndexError, match=r"index of y : \[4\] at .*: expected at most 1 indices, found 2"):
+        te.scan((10, 4), step)
+
+
 A, v0 = te.placeholder((4, 4), "float64", name="A"), te.placeholder((4,), "float64", name="v0")
 x = te.placeholder((6, 4), "float64", name="x")
 
