@@ -68,12 +68,12 @@ class Strips:
     copies: tuple[_Copy, ...]
     height: int
 
-    def directives(self, root: Compute, at: str, machine: Machine) -> list[Directive]:
-        """Their loops within one of the root."""
+    def directives(self, consumer: str, at: str, machine: Machine) -> list[Directive]:
+        """Their loops within one of the stage that carries those of the strips."""
         made: list[Directive] = []
         for copy in self.copies:
             table = copy.table
-            made.append(ComputeAt(stage=table.name, consumer=root.name, loop=at))
+            made.append(ComputeAt(stage=table.name, consumer=consumer, loop=at))
             for axis, count in zip(table.axes, copy.counts(self.height), strict=True):
                 if count == number(axis.extent):
                     made.append(BoundExtent(stage=table.name, axis=axis.name, extent=count))
@@ -84,8 +84,13 @@ class Strips:
         return made
 
 
-def strips_of(rw: Rewriting, window: Compute, root: Compute, costs: Costs, machine: Machine) -> Strips | None:
-    """The strips of the copies that a window reads, where it has rows and nobody else reads them."""
+def strips_of(
+    rw: Rewriting, window: Compute, root: Compute, costs: Costs, machine: Machine, within: Sequence[int] = ()
+) -> Strips | None:  # fmt: skip
+    """The strips of the copies that a window reads, where it has rows and nobody else reads them.
+
+    `within`: how much of each axis of the root a strip has, where that is known already.
+    """
     if len(root.axes) < 3:
         return None
     copies: list[_Copy] = []
@@ -96,7 +101,9 @@ def strips_of(rw: Rewriting, window: Compute, root: Compute, costs: Costs, machi
             return None
         copies.append(copy)
     size = sum(points(c.table.axes) * c.table.bodies[0].dtype.itemsize for c in copies)
-    height = _height(root, copies, machine) if copies and size >= machine.least.border_strips else None
+    if not copies or size < machine.least.border_strips:
+        return None
+    height = _height_within(root, copies, machine, within) if within else _height(root, copies, machine)
     return None if height is None else Strips(tuple(copies), height)
 
 
@@ -131,6 +138,14 @@ def _height(root: Compute, copies: Sequence[_Copy], machine: Machine) -> int | N
         if strips >= STRIPS * machine.cores:
             break
     return None if best is None else best[2]
+
+
+def _height_within(root: Compute, copies: Sequence[_Copy], machine: Machine, within: Sequence[int]) -> int | None:
+    """Rows of a strip that has so much of each axis; None where it has several images, or its copies are too large."""
+    *outer, height = within[:-2]
+    strips = points(root.axes[:-2]) // height
+    fits = math.prod(outer) == 1 and sum(c.bytes(height) for c in copies) <= machine.l2 // 2
+    return height if fits and all(c.twice(height, strips) <= MOST_TWICE for c in copies) else None
 
 
 def whole_copies(rw: Rewriting, strips: Iterable[Strips], machine: Machine) -> list[Directive]:

@@ -12,6 +12,7 @@ from schedules.default.groups import Group, groups_of
 from schedules.default.neighbors import along, period
 from schedules.default.patterns.border_strips import strips_of, whole_copies
 from schedules.default.patterns.breaks import changes_along, cuts_of
+from schedules.default.patterns.feeding import Fed, Feeding
 from schedules.default.patterns.phases import phases_of
 from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -36,7 +37,7 @@ from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of
@@ -62,19 +63,28 @@ LOOKUP = 40  # operations in the time in which the lanes of an index that is dat
 def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine, plan: Plan) -> None:
     """Directives for every stage of a plan that has none."""
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
+    feeding = Feeding(rw, outputs, costs, machine)
     for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
-        GroupLoops(rw, group, costs, machine, plan).give()
+        GroupLoops(rw, group, costs, machine, plan).give(feeding)
     rw.directives += whole_copies(rw, rw.strips, machine)
 
 
 def windows_alone(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, machine: Machine) -> set[Operation]:
-    """Copies of large windows that would be summed in memory: where these are stored, a row is summed in the cache."""
+    """Copies of windows that would be summed in memory; where these are stored, a row is summed in the cache.
+
+    Those of large ones, and those that a product reads row by row.
+    """
     if not any(kind == "window" for kind in rw.kinds.values()):
         return set()
     groups = groups_of(rw.stages, outputs, rw.planned, costs, machine)
     alone = {g.root for g in groups if not g.members and rw.kinds.get(g.root.name) == "window"}
-    large = {w for w in alone if points(w.axes) * w.bodies[0].dtype.itemsize > machine.l2}
-    return {reader for w in large for reader, _ in costs.readers[w] if reader in costs.inlined}
+    feeding = Feeding(rw, outputs, costs, machine)
+    found: set[Operation] = set()
+    for window in alone:
+        large = points(window.axes) * window.bodies[0].dtype.itemsize > machine.l2
+        copies = [r for r, _ in costs.readers[window] if r in costs.inlined and isinstance(r, Compute)]
+        found.update(r for r in copies if large or feeding.place(r, threads=machine.cores > 1) is not None)
+    return found
 
 
 @dataclass
@@ -93,31 +103,67 @@ class GroupLoops:
     def say(self, *directives: Directive) -> None:
         self.rw.directives += directives
 
-    def give(self) -> None:
+    def give(self, feeding: Feeding) -> None:
         root = self.group.root
-        self.say(ComputeRoot(stage=root.name))
-        if self._in_tiles():
-            return
-        if self.rw.kinds.get(root.name) == "padded":
-            self._whole(root)
-        elif not self.group.members and root.reduction is None and not self._short(root):
+        padded = self.rw.kinds.get(root.name) == "padded"
+        cuts: Mapping[Axis, Sequence[Expr]] = {}
+        if not (padded or self.group.members or root.reduction is not None or self._short(root)):
             loops = set(root.axes).difference((self._vector_axis(root, 0),))
             self.phases = phases_of(root, loops, self.costs.inlined)
-            self._cut_loops(root)
-        at = self._root_loops(root)
+            cuts = self._cuts(root)
+        fed = None if self.phases or cuts else self._fed(feeding)
+        self.say(*([ComputeRoot(stage=root.name)] if fed is None else self._placed(fed)))
+        if self._in_tiles(fed):
+            return
+        if fed is not None:
+            self._inner(root, self.group.depth)
+            self._members(loop_names(root)[root.axes[self.group.depth - 1]] if self.group.members else "")
+            return
+        if padded:
+            self._whole(root)
+        self._cut_loops(root, cuts)
+        self._members(self._root_loops(root))
+
+    def _members(self, at: str) -> None:
+        """The stages that are computed inside the root, most of them at one of its loops."""
+        root = self.group.root
         for member in self.group.members:
             depth = self.group.deeper.get(member, self.group.depth)
             loop = at if depth == self.group.depth else loop_names(root)[root.axes[depth - 1]]
             self.say(ComputeAt(stage=member.name, consumer=root.name, loop=loop))
             self._inner(member, depth)
 
-    def _in_tiles(self) -> bool:
+    def _fed(self, feeding: Feeding) -> Fed | None:
+        """Where the group is computed for a product that reads it row by row."""
+        root = self.group.root
+        if self.rw.kinds.get(root.name) not in (None, "tiled") or self._short(root) or not root.axes:
+            return None
+        threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
+        return feeding.place(root, threads=threads)
+
+    def _placed(self, fed: Fed) -> list[Directive]:
+        """The root at a loop of the product that reads it, over all of an axis where it is over all of it there."""
+        root, names = self.group.root, loop_names(self.group.root)
+        whole = [a for a, count in zip(root.axes, fed.counts, strict=True) if count == number(a.extent)]
+        self.whole = {*self.whole, *whole}
+        bounds = [BoundExtent(stage=root.name, axis=names[a], extent=number(a.extent) or 0) for a in whole]
+        return [ComputeAt(stage=root.name, consumer=fed.product, loop=fed.loop), *bounds]
+
+    def _in_tiles(self, fed: Fed | None) -> bool:
         """Loops of a window over rows of channels; False for any other group."""
         root, members = self.group.root, self.group.members
         width = self._width(members[0]) if members else 0
         tile = window_tile(self.rw, self.group, self.costs, self.machine, width)
         if tile is None:
             return False
+        if fed is not None:
+            directives, loops = tile.of_root(root)
+            self.say(*directives, *tile.of_window(members[0], root, loops[-1]))
+            strips = strips_of(self.rw, members[0], root, self.costs, self.machine, fed.task_counts)
+            if strips is not None:
+                self.say(*strips.directives(fed.product, fed.task, self.machine))
+                self.rw.strips.append(strips)
+            return True
         strips = strips_of(self.rw, members[0], root, self.costs, self.machine)
         directives, loops = tile.of_root(root, 0 if strips is None else strips.height)
         self.say(*directives, *tile.of_window(members[0], root, loops[-1]))
@@ -127,26 +173,29 @@ class GroupLoops:
         self.say(*fusing)
         if strips is not None:
             self.say(*([Parallel(stage=root.name, loop=task)] if threads else []))
-            self.say(*strips.directives(root, task, self.machine))
+            self.say(*strips.directives(root.name, task, self.machine))
             self.rw.strips.append(strips)
             return True
         count = points(root.axes[:-2]) if len(root.axes) > 2 else -(-points(root.axes[:1]) // tile.pixels)
         self._tasks(root, task, count, threads=threads)
         return True
 
-    def _cut_loops(self, root: Compute) -> None:
+    def _cuts(self, root: Compute) -> dict[Axis, list[Expr]]:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
         cuts = cuts_of(root, self.costs.inlined, self.machine, set(self.phases))
         shared = shared_along(root, self._vector_axis(root, 0), self.costs, self.machine)
         if shared is not None:
             cuts.pop(shared, None)  # each piece would compute what they share again
         sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
-        if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)):
-            names = loop_names(root)
-            for axis, at in cuts.items():
-                texts = tuple(position_text(p, sizes) for p in at)
-                self.say(CutAt(stage=root.name, loop=names[axis], positions=texts))
-                self.cut.add(axis)
+        return cuts if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)) else {}
+
+    def _cut_loops(self, root: Compute, cuts: Mapping[Axis, Sequence[Expr]]) -> None:
+        sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
+        names = loop_names(root)
+        for axis, at in cuts.items():
+            texts = tuple(position_text(p, sizes) for p in at)
+            self.say(CutAt(stage=root.name, loop=names[axis], positions=texts))
+            self.cut.add(axis)
 
     # ------------------------------------------------------------------------------------------- the root's loops
 
