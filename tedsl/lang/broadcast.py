@@ -94,8 +94,13 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     return tensor_of(extents, lambda *axes: element_at(from_tensor, axes), f"{from_tensor.name}_wide")
 
 
-def where(cond: Any, a: Any, b: Any) -> Any:
+def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """`a` where `cond`, else `b`, with broadcasting; the same as te.select."""
+    if a is None and b is None:
+        raise TypeError(
+            f"te.where(cond) at {user_location()}: how many places there are would depend on data; "
+            "te.where(cond, a, b) chooses, x.sum(where=cond) leaves out, te.count_nonzero(cond) counts"
+        )
     return fn.select(cond, a, b)
 
 

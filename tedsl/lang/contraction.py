@@ -8,7 +8,7 @@ from typing import Any
 
 from tedsl.lang.compute import check_states, compute_tensors
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.elements import as_tensor, is_one
+from tedsl.lang.elements import as_tensors, is_one
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
@@ -29,7 +29,7 @@ MOST_TRIED = 7  # operands whose orders are all compared; of more the first two 
 @takes_variables
 def matmul(a: Any, b: Any) -> Tensor:
     """NumPy's `@`: matrix product over the last two axes, leading ones broadcast, vectors on either side."""
-    left, right = as_tensor(a, "te.matmul"), as_tensor(b, "te.matmul")
+    left, right = as_tensors((a, b), "te.matmul")
     if not left.ndim or not right.ndim:
         raise ValueError(
             f"te.matmul at {user_location()}: expected tensors of 1 dimension or more, found {left!r} and {right!r}; "
@@ -45,7 +45,7 @@ def matmul(a: Any, b: Any) -> Tensor:
 @takes_variables
 def dot(a: Any, b: Any) -> Tensor:
     """NumPy's dot: the last axis of `a` with the last but one of `b`; a product with a scalar."""
-    left, right = as_tensor(a, "te.dot"), as_tensor(b, "te.dot")
+    left, right = as_tensors((a, b), "te.dot")
     if not left.ndim or not right.ndim:
         product: Tensor = left * right
         return product
@@ -60,7 +60,7 @@ def dot(a: Any, b: Any) -> Tensor:
 @takes_variables
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     """The sum over pairs of axes: the last `axes` of `a` with the first of `b`, or two lists."""
-    left, right = as_tensor(a, "te.tensordot"), as_tensor(b, "te.tensordot")
+    left, right = as_tensors((a, b), "te.tensordot")
     if isinstance(axes, int):
         first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     elif isinstance(axes, (tuple, list)) and len(axes) == 2:
@@ -83,7 +83,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
 @takes_variables
 def outer(a: Any, b: Any) -> Tensor:
     """All products of an element of `a` and one of `b`, both flattened."""
-    left, right = ravel(as_tensor(a, "te.outer")), ravel(as_tensor(b, "te.outer"))
+    left, right = map(ravel, as_tensors((a, b), "te.outer"))
     return _contract([(left, ("i",)), (right, ("j",))], ("i", "j"), "te.outer", "outer")
 
 
@@ -95,7 +95,7 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
         raise TypeError(
             f"te.einsum at {user_location()}: expected the subscripts first, found {type(subscripts).__name__}"
         )
-    tensors = [as_tensor(t, what) for t in operands]
+    tensors = as_tensors(operands, what)
     inputs, result = _parsed(subscripts, tensors, what)
     terms = list(zip(tensors, inputs, strict=True))
     while len(terms) > 2:

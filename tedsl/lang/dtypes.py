@@ -106,7 +106,7 @@ Kind = DType | type
 
 ALL = (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64)
 _BY_NAME = {str(d): d for d in (*ALL, BOTTOM)}
-_PYTHON_TYPES = {bool: BOOL, int: INT32, float: FLOAT64}
+_PYTHON_TYPES = {bool: BOOL, int: INT64, float: FLOAT64}  # as in NumPy
 # What weak numbers are on their own.
 _DEFAULT: dict[Kind, DType] = {bool: BOOL, int: INT32, INDEX: INT32, float: FLOAT32}
 
@@ -141,6 +141,8 @@ def as_dtype(value: object) -> DType:
     if found is None or found is BOTTOM:
         is_value = hasattr(value, "dtype") and not isinstance(value, type)
         problem = "is a value (te.cast(x, dtype) takes the dtype last)" if is_value else "is not supported"
+        if isinstance(value, int):
+            problem = f"is a number (several extents stand together: the shape (.., {value}))"
         raise TypeError(
             f"dtype {value!r:.60} {problem}; expected one of {', '.join(ALL)}, at {user_location()}{_of_complex(name)}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute, compute_tensors
 from tedsl.lang.constants import constants_of_lists, is_constant_like
-from tedsl.lang.dtypes import FLOAT64, INT32, INT64
+from tedsl.lang.dtypes import FLOAT64, INT32, INT64, DType, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
@@ -19,7 +19,7 @@ from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.traverse import topological
 
 __all__ = [
-    "as_floats", "as_tensor", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
+    "as_floats", "as_tensor", "as_tensors", "fresh_axes", "is_one", "is_zero", "normal_axes", "normal_axis", "product",
     "reduce_axes_of", "removed_axes", "same_shape", "scalar_operand", "shape_text", "tensor_of", "whole",
 ]  # fmt: skip
 
@@ -42,7 +42,7 @@ def reduce_axes_of(shape: Shape) -> tuple[Axis, ...]:
 def tensor_of(shape: Shape, element: Callable[..., Expr], name: str) -> Tensor:
     """The tensor whose element at (i, j, ...) is `element(i, j, ...)`."""
     axes = fresh_axes(shape)
-    body = element(*axes)
+    body = fn.as_expr(element(*axes))
     check_states((body,), name)
     return compute_tensors(axes, (body,), name)[0]
 
@@ -65,6 +65,11 @@ def as_tensor(value: Any, what: str) -> Tensor:
         if callable(value):
             told = "; a function of axes makes one by te.compute(shape, f)"
             told = "; the mean of elements is te.sum(f) / their number" if what == "te.mean" else told
+        if hasattr(value, "__array__"):
+            kind = f"{type(value).__module__}.{type(value).__name__}"
+            raise TypeError(
+                f"{what} at {user_location()}: expected a tensor of tedsl, found {kind}; write te.constant(x)"
+            )
         found = f"{type(value).__name__} ({value!r:.60})" if not told else "a function"
         raise TypeError(f"{what} at {user_location()}: expected a tensor, found {found}{told}")
     if isinstance(value, Expr) and (axes := axes_outside(value)):
@@ -74,6 +79,19 @@ def as_tensor(value: Any, what: str) -> Tensor:
         )
     scalar = scalar_operand(value, what)
     return tensor_of((), lambda: fn.as_expr(scalar), "scalar")
+
+
+def as_tensors(values: Iterable[Any], what: str) -> list[Tensor]:
+    """Several tensor arguments; Python's numbers take the dtype of what they meet, alone or in lists."""
+    found = constants_of_lists(list(values), what)
+    met = [v.dtype for v in found if isinstance(v, (Tensor, Expr))]
+    return [as_tensor(_typed(v, met), what) for v in found]
+
+
+def _typed(value: Any, met: Sequence[DType]) -> Any:
+    if not met or isinstance(value, np.generic) or not isinstance(value, (bool, int, float)):
+        return value
+    return fn.convert(value, promote([*met, type(value)]))
 
 
 def as_floats(value: Any, what: str) -> Tensor:

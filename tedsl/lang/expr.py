@@ -71,8 +71,8 @@ class Expr(Operators["Expr"], RichFormula):
         def __getattr__(self, name: str) -> NoReturn:
             """Nothing of this name; those who ask mostly took an element for a tensor."""
             told = f"; over an axis it is te.{name}(lambda k: x[i, k])" if name in _OVER_AXES else ""
-            kind = type(self).__name__
-            raise AttributeError(f"a scalar ({kind}) has no attribute {name!r}{told}", name=name, obj=self)
+            told = "; it is one number, of no axes" if name in ("shape", "ndim", "size") else told
+            raise AttributeError(f"a scalar expression has no attribute {name!r}{told}", name=name, obj=self)
 
     def __bool__(self) -> bool:
         known = type(self)._decided(self)

@@ -6,6 +6,7 @@ a whole tensor it works element by element (see `tedsl.lang.broadcast`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from operator import index
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from tedsl.lang.annotations import of_one, of_pair
+from tedsl.lang.dtypes import BOOL, DType, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.folding import select_node as select_node
 from tedsl.lang.nodes import apply as apply, as_expr as as_expr, const, convert as convert, operand as operand
@@ -115,12 +117,27 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 @overload
-def clip(x: Expr | float, low: Any, high: Any) -> Expr: ...
+def clip(x: Expr | float, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Expr: ...
 @overload
-def clip(x: Tensor, low: Any, high: Any) -> Tensor: ...
-def clip(x: Any, low: Any, high: Any) -> Any:
-    """`x` held within [low, high]; the gradient is 1 there, bounds included."""
+def clip(x: Tensor, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Tensor: ...
+def clip(x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """`x` held within [low, high], None for no bound; the gradient is 1 there, bounds included.
+
+    `min` and `max` are NumPy's names for the bounds.
+    """
+    low, high = (low if min is None else min), (high if max is None else max)
+    if low is None or high is None:
+        least, most = _ends(x)
+        low, high = (least if low is None else low), (most if high is None else high)
     return _dispatch(Fn.CLIP, (x, low, high))
+
+
+def _ends(x: Any) -> tuple[Any, Any]:
+    """The least and the largest value of the dtype of `x`."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is BOOL:
+        return False, True
+    return integer_bounds(dtype) if isinstance(dtype, DType) and not dtype.is_float else (-math.inf, math.inf)
 
 
 @of_one

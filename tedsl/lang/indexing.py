@@ -92,7 +92,7 @@ def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
     if used < x.ndim and not dots and any(map(_is_of_axes, items)):
         raise RankError(
             f"index of {x!r} at {user_location()}: expected {x.ndim} indices, found {used}; inside te.compute every "
-            "dimension needs one"
+            "dimension needs one, and a sum over some is te.sum(lambda k: ...) of what is read at k"
         )
     if any(_is_of_axes(item) for item in items) and not all(map(_is_one_place, items)):
         raise TypeError(_row_text(x, items))

@@ -11,7 +11,16 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.borders import BORDERS, border_of
 from tedsl.lang.dtypes import INT32, promote
-from tedsl.lang.elements import as_tensor, is_zero, normal_axis, same_shape, scalar_operand, shape_text, tensor_of
+from tedsl.lang.elements import (
+    as_tensor,
+    as_tensors,
+    is_zero,
+    normal_axis,
+    same_shape,
+    scalar_operand,
+    shape_text,
+    tensor_of,
+)
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.extents import simplify_extent
@@ -28,7 +37,7 @@ def _parts(tensors: Any, what: str) -> list[Tensor]:
         raise TypeError(f"{what} at {user_location()}: expected a sequence of tensors, found {type(tensors).__name__}")
     if not tensors:
         raise ValueError(f"{what} at {user_location()}: expected at least one tensor, found none")
-    return [as_tensor(t, what) for t in tensors]
+    return as_tensors(tensors, what)
 
 
 def _agree(parts: list[Tensor], shapes: list[Shape], what: str, but: str) -> None:

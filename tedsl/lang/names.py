@@ -49,6 +49,10 @@ OF_MODULES: dict[str, str] = {
     "optim": "it is te.ops.optim", "gradient": "derivatives are te.grad(f), differences of neighbors te.diff(x)",
     "unique": "it is te.unique_counts", "nonzero": "its size would depend on data; use te.where, or where= of a sum",
     "degrees": "it is te.rad2deg", "radians": "it is te.deg2rad", "around": "it is te.round",
+    "rint": "it is te.round", "remainder": "it is x % y", "reciprocal": "it is 1 / x",
+    "fmod": "it is x - te.trunc(x / y) * y", "divmod": "it is x // y and x % y", "append": "it is te.concatenate",
+    **dict.fromkeys(("rand", "randn", "randint", "normal", "uniform"), "random numbers are in te.random, by keys"),
+    "linear": "it is te.ops.dense", "Linear": "it is te.ops.dense",
     "cov": "it is te.ops.covariance", "identity": "it is te.eye",
     "tree_map": "functions of arrays take nests as they are",
     **dict.fromkeys(("interpn", "map_coordinates"), "it is te.ops.grid_sample"),
@@ -63,7 +67,11 @@ _CONVERSIONS = {
 _VALUE = "te.evaluate(x, feeds) computes it"
 OF_TENSORS: dict[str, str] = {
     **dict.fromkeys(("item", "numpy", "tolist", "cpu", "cuda"), f"a tensor has no values yet; {_VALUE}"),
-    **dict.fromkeys(("backward", "grad", "requires_grad"), "derivatives are te.differentiate(y, x), or te.grad(f)"),
+    "nbytes": "write x.size * itemsize: a tensor has no memory, kern.stats tells that of a kernel",
+    **dict.fromkeys(
+        ("backward", "grad", "requires_grad", "requires_grad_"),
+        "derivatives are te.differentiate(y, x), or te.grad(f)",
+    ),
     **dict.fromkeys(("detach", "stop_gradient"), OF_MODULES["stop_gradient"]),
     **{name: f'write x.astype("{dtype}")' for name, dtype in _CONVERSIONS.items()},
     **dict.fromkeys(("to", "type", "type_as"), "write x.astype(dtype); arrays say where a call runs"),

@@ -71,6 +71,11 @@ def operand(value: Scalar) -> Expr | bool | int | float:
         return const(value)
     is_array = isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__")
     hint = "; te.constant(array) makes it a tensor, of which an element is read: c[i]" if is_array else ""
+    if is_array and not isinstance(value, (np.ndarray, list, tuple)):
+        raise TypeError(
+            f"expected a scalar expression or a tensor of tedsl at {user_location()}, found an array, "
+            f"{type(value).__module__}.{type(value).__name__}{hint}"
+        )
     if isinstance(value, complex):
         hint = "; of complex numbers write the real and the imaginary part, as two expressions"
     raise TypeError(

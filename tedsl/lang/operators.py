@@ -243,6 +243,9 @@ class Operators(Generic[R]):
     def __ge__(self, other: Any) -> R:
         return self._apply(Fn.GE, self, other)
 
+    def __divmod__(self, other: Any) -> tuple[R, R]:
+        return self // other, self % other
+
     def __neg__(self) -> R:
         return self._apply(Fn.NEG, self)
 
@@ -256,7 +259,12 @@ class Operators(Generic[R]):
         return self  # type: ignore[return-value]
 
     def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
+        try:
+            return format(str(self), spec)
+        except ValueError:
+            raise TypeError(
+                f"{self!r:.80} has no number that {spec!r} would format: it is a formula; te.evaluate computes it"
+            ) from None
 
     # By identity, and in C: nodes are the keys of every pass.
     __hash__ = object.__hash__

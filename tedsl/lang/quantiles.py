@@ -6,7 +6,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import where
-from tedsl.lang.elements import as_floats, product, removed_axes, tensor_of
+from tedsl.lang.elements import as_floats, as_tensors, product, removed_axes, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const
 from tedsl.lang.indexing import getitem
@@ -83,7 +83,7 @@ def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 @takes_variables
 def interp(x: Any, xp: Any, fp: Any) -> Tensor:
     """Linear interpolation at x between the points (xp, fp), xp increasing; beyond the ends, the value there."""
-    places, known, values = (as_floats(t, "te.interp") for t in (x, xp, fp))
+    places, known, values = (as_floats(t, "te.interp") for t in as_tensors((x, xp, fp), "te.interp"))
     last = known.extents[0] - 1
     after = searchsorted(known, ravel(places), side="right")
     left = fn.clip(reshape(after, places.shape) - 1, 0, fn.maximum(last - 1, 0))

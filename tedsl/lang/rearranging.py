@@ -6,7 +6,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to
-from tedsl.lang.elements import as_tensor, normal_axis, tensor_of
+from tedsl.lang.elements import as_tensor, as_tensors, normal_axis, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Read
 from tedsl.lang.extents import simplify_extent
@@ -26,7 +26,7 @@ def _each(tensors: Any, what: str, ndim: int) -> list[Tensor]:
     """The tensors of a sequence, those of fewer dimensions with further ones in front."""
     if isinstance(tensors, Tensor) or not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{what} at {user_location()}: expected a list of tensors, found {type(tensors).__name__}")
-    parts = [as_tensor(t, what) for t in tensors]
+    parts = as_tensors(tensors, what)
     return [reshape(p, (*[1] * (ndim - p.ndim), *p.shape)) if p.ndim < ndim else p for p in parts]
 
 
@@ -150,7 +150,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
 @takes_variables
 def kron(a: Any, b: Any) -> Tensor:
     """The Kronecker product: each element of `a` times the whole of `b`."""
-    left, right = as_tensor(a, "te.kron"), as_tensor(b, "te.kron")
+    left, right = as_tensors((a, b), "te.kron")
     ndim = max(left.ndim, right.ndim)
     left, right = (reshape(t, (*[1] * (ndim - t.ndim), *t.shape)) if t.ndim < ndim else t for t in (left, right))
     shape = tuple(simplify_extent(m * n) for m, n in zip(left.extents, right.extents, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tedsl.lang.dtypes import INT32, promote
-from tedsl.lang.elements import as_tensor, normal_axis, tensor_of
+from tedsl.lang.elements import as_tensor, as_tensors, normal_axis, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const, Read
 from tedsl.lang.native import Native
@@ -55,7 +55,7 @@ def searchsorted(sorted: Any, values: Any, side: str = "left") -> Tensor:
     what = "te.searchsorted"
     if side not in ("left", "right"):
         raise ValueError(f"{what} at {user_location()}: side is 'left' or 'right', found {side!r:.40}")
-    table, wanted = as_tensor(sorted, what), as_tensor(values, what)
+    table, wanted = as_tensors((sorted, values), what)
     if table.ndim != 1:
         raise ValueError(f"{what} at {user_location()}: expected a sorted vector, found {table!r}")
     if not wanted.ndim:

@@ -10,7 +10,7 @@ from tedsl.lang.broadcast import broadcast_to, where
 from tedsl.lang.contraction import dot, tensordot
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elementary import isclose
-from tedsl.lang.elements import as_floats, as_tensor, normal_axis, removed_axes, tensor_of
+from tedsl.lang.elements import as_floats, as_tensor, as_tensors, normal_axis, removed_axes, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.extents import simplify_extent
@@ -63,7 +63,7 @@ def average(x: Any, axis: Any = None, weights: Any = None, keepdims: bool = Fals
     source = as_tensor(x, "te.average")
     if weights is None:
         return mean(source, axis, keepdims)
-    given = as_tensor(weights, "te.average")
+    _, given = as_tensors((source, weights), "te.average")
     if given.ndim == 1 != source.ndim:
         over = removed_axes(axis, source.ndim, "te.average")
         if axis is None or len(over) != 1:
@@ -123,7 +123,7 @@ def nanmin(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 @takes_variables
 def inner(a: Any, b: Any) -> Tensor:
     """The sum of products over the last axes; with a scalar, the product."""
-    left, right = as_tensor(a, "te.inner"), as_tensor(b, "te.inner")
+    left, right = as_tensors((a, b), "te.inner")
     if not left.ndim or not right.ndim:
         return left * right
     return tensordot(left, right, ([-1], [-1]))
@@ -132,13 +132,13 @@ def inner(a: Any, b: Any) -> Tensor:
 @takes_variables
 def vdot(a: Any, b: Any) -> Tensor:
     """The sum of products of all elements."""
-    return dot(ravel(as_tensor(a, "te.vdot")), ravel(as_tensor(b, "te.vdot")))
+    return dot(*map(ravel, as_tensors((a, b), "te.vdot")))
 
 
 @takes_variables
 def cross(a: Any, b: Any, axis: int = -1) -> Tensor:
     """The vector product of vectors of three elements along `axis`."""
-    left, right = as_tensor(a, "te.cross"), as_tensor(b, "te.cross")
+    left, right = as_tensors((a, b), "te.cross")
     dims = [normal_axis(axis, t.ndim, "te.cross") for t in (left, right)]
     for t, d in zip((left, right), dims, strict=True):
         if t.shape[d] != 3:
@@ -154,7 +154,7 @@ def cross(a: Any, b: Any, axis: int = -1) -> Tensor:
 @takes_variables
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
     """The convolution of two vectors: "full", "same" (of the length of the longer) or "valid"."""
-    left, right = as_tensor(a, "te.convolve"), as_tensor(v, "te.convolve")
+    left, right = as_tensors((a, v), "te.convolve")
     if mode not in ("full", "same", "valid") or left.ndim != 1 or right.ndim != 1:
         raise ValueError(
             f"te.convolve at {user_location()}: expected two vectors and the mode 'full', 'same' or 'valid', found "
@@ -176,7 +176,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
 @takes_variables
 def polyval(p: Any, x: Any) -> Tensor:
     """The polynomial with the coefficients `p`, that of the highest power first, at x."""
-    coefficients, place = as_tensor(p, "te.polyval"), as_tensor(x, "te.polyval")
+    coefficients, place = as_tensors((p, x), "te.polyval")
     count = coefficients.extents[0]
     if not isinstance(count, Const):
         raise ValueError(f"te.polyval at {user_location()}: expected a known number of coefficients, found `{count}`")
@@ -194,7 +194,7 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Tensor:
     sums = slice_axis(source, dim, 1, None) + slice_axis(source, dim, None, -1)
     if x is None:
         return _sum(sums, dim) * (dx / 2)  # type: ignore[no-any-return]
-    at = as_tensor(x, "te.trapezoid")
+    _, at = as_tensors((source, x), "te.trapezoid")
     along = 0 if at.ndim == 1 else normal_axis(axis, at.ndim, "te.trapezoid")
     steps = slice_axis(at, along, 1, None) - slice_axis(at, along, None, -1)
     for _ in range(source.ndim - 1 - dim if at.ndim == 1 else 0):

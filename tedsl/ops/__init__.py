@@ -58,7 +58,12 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"tedsl.ops.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'tedsl.ops' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        from tedsl.lang.names import OF_MODULES
+
+        told = f": {OF_MODULES[name]}" if name in OF_MODULES else ""
+        raise AttributeError(
+            f"module 'tedsl.ops' has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__]
+        )
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

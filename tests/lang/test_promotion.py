@@ -177,7 +177,7 @@ def test_literals_beyond_a_float_are_infinite() -> None:
     ("given", "name"),
     [
         ("float32", "float32"), (np.float32, "float32"), (np.dtype("int16"), "int16"), (float, "float64"),
-        (int, "int32"),
+        (int, "int64"),
         (bool, "bool"), ("<f4", "float32"), ("f8", "float64"), (ml_dtypes.bfloat16, "bfloat16"), ("bfloat16",
         "bfloat16"),
     ],

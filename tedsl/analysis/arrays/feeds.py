@@ -34,9 +34,10 @@ def check_array(tensor: Tensor, value: Any, what: str, casting: str = "safe", of
     check_not_recorded(value, place)
     is_array = isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
     if not is_array and not isinstance(value, (list, tuple)):
+        fix = "; give a dict of arrays by name as kern(**arrays)" if isinstance(value, dict) else ""
+        fix = fix or f"; convert it with np.asarray(x, dtype={str(tensor.dtype)!r})"
         raise TypeError(
-            f"{place}: expected an array of {tensor.dtype}, found {type(value).__name__} "
-            f"({value!r:.40}); convert it with np.asarray(x, dtype={str(tensor.dtype)!r})"
+            f"{place}: expected an array of {tensor.dtype}, found {type(value).__name__} ({value!r:.40}){fix}"
         )
     check_not_masked(value, place)
     return converted(np.asarray(value), tensor.dtype, place, casting, offered)

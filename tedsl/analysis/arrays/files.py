@@ -31,7 +31,10 @@ def save(path: str | os.PathLike[str], values: Any) -> None:
     may be those of any framework. The file is written beside its place and then moved there, so that a crash
     leaves the older one.
     """
-    target, what = Path(path), f"te.save at {user_location()}"
+    what = f"te.save at {user_location()}"
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{what}: expected the path first, te.save(path, values), found {type(path).__name__}")
+    target = Path(path)
     write = _WRITERS.get(target.suffix)
     if write is None:
         raise ValueError(f"{what}: expected a path that ends in .npz or .safetensors, found {str(path)!r:.80}")

@@ -54,8 +54,8 @@ def check_proof(
         output, memory = outputs[position], inputs[places[position]]
         raise AliasError(
             f"te.build: alias: {output!r} cannot be written into the memory of {memory!r}: "
-            f"{hazard.text(output, memory)}; build with on_hazard='copy' to go through a temporary, "
-            "give it another schedule, or leave alias= out"
+            f"{hazard.text(output, memory)}; give donate=[{memory.name}] in place of alias=, "
+            "which orders the stages by what they read, on_hazard='copy' to go through a temporary, or another schedule"
         )
 
 

@@ -1,0 +1,129 @@
+"""What people who know NumPy and PyTorch write first: what it gives, or what is said instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+CHANCE = np.random.default_rng(4)
+A = CHANCE.standard_normal((4, 3))
+WEIGHTS = [0.1, 0.2, 0.7]
+x = te.placeholder((4, 3), name="x")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, a: m.where(a > 0.5, 1.0, 0.0),
+        lambda m, a: m.where(a > 0.5, 1 / 3, 0) * 1,
+        lambda m, a: m.where(a > 0.5, m.pi if m is np else np.pi, np.nan),
+    ],
+)
+def test_choices_between_numbers_are_floats(function: Callable[..., Any]) -> None:
+    found = te.jit(lambda a: function(te, a))(A)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, function(np, A).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, a: m.matmul(a, WEIGHTS),
+        lambda m, a: m.dot(a, WEIGHTS),
+        lambda m, a: m.outer(WEIGHTS, a),
+        lambda m, a: m.kron(WEIGHTS, a),
+        lambda m, a: m.inner(a, WEIGHTS),
+        lambda m, a: m.cross(a, WEIGHTS),
+        lambda m, a: m.einsum("ij,j->i", a, WEIGHTS),
+        lambda m, a: m.tensordot(a, WEIGHTS, 1),
+        lambda m, a: m.convolve(a[0], WEIGHTS),
+        lambda m, a: m.interp(a, WEIGHTS, [0.3, 0.1, 0.9]),
+        lambda m, a: m.polyval(WEIGHTS, a),
+        lambda m, a: m.trapezoid(a, WEIGHTS, axis=1),
+        lambda m, a: m.average(a, axis=1, weights=WEIGHTS),
+        lambda m, a: m.concatenate([a[0], [0.1]]),
+        lambda m, a: m.stack([a[0, 0], 0.1]),
+        lambda m, a: m.hstack([a[0], WEIGHTS]),
+        lambda m, a: m.searchsorted(WEIGHTS, a),
+    ],
+)
+def test_numbers_in_lists_have_all_their_digits_beside_float64(function: Callable[..., Any]) -> None:
+    found, want = te.jit(lambda a: function(te, a))(A), function(np, A)
+    if want.dtype == np.float64:
+        assert found.dtype == np.float64
+    np.testing.assert_allclose(found, want, rtol=1e-14, atol=1e-15)
+
+
+def test_int_is_a_dtype_of_64_bits_as_in_numpy() -> None:
+    assert te.jit(lambda a: a.astype(int))(np.array([3e9]))[0] == 3_000_000_000
+    assert te.jit(lambda a: a.sum(dtype=int))(np.full(3, 10**9, np.int32)) == 3 * 10**9
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "uint8", "bool"])
+@pytest.mark.parametrize("bounds", [{"min": 1}, {"max": 1}, {"low": 0}, {"high": 0}, {"min": 0, "max": 1}, {}])
+def test_values_are_clipped_on_one_side(dtype: str, bounds: dict[str, int]) -> None:
+    a = (10 * A).astype("int8").astype(dtype)
+    low = bounds.get("min", bounds.get("low"))
+    high = bounds.get("max", bounds.get("high"))
+    want = a if low is None else np.maximum(a, np.asarray(low, dtype))
+    want = want if high is None else np.minimum(want, np.asarray(high, dtype))
+    np.testing.assert_array_equal(te.jit(lambda a: te.clip(a, **bounds))(a), want)
+
+
+def test_quotient_and_remainder() -> None:
+    for found, want in zip(te.jit(lambda a: divmod(a, 0.3))(A), np.divmod(A, 0.3), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-12)
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return A
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (lambda: f"{x:.3f}", "x : float32[4, 3] has no number that '.3f' would format"),
+        (lambda: te.placeholder(4, 3), "dtype 3 is a number (several extents stand together: the shape (.., 3))"),  # type: ignore[arg-type]
+        (lambda: te.zeros(3, 4), "dtype 4 is a number (several extents stand together"),
+        (lambda: te.where(x > 0), "how many places there are would depend on data; te.where(cond, a, b) chooses"),
+        (lambda: te.save({"b": A}, "q.npz"), "expected the path first, te.save(path, values), found dict"),  # type: ignore[arg-type]
+        (lambda: x @ Foreign(), "expected a tensor of tedsl, found tests.lang.test_guesses.Foreign; write te.constant"),
+        (lambda: x + Foreign(), "expected a scalar expression or a tensor of tedsl at"),
+        (lambda: te.build(x, x + 1)({"x": A}), "give a dict of arrays by name as kern(**arrays)"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(written: Callable[[], Any], text: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(text)):
+        written()
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (lambda: te.rand, "random numbers are in te.random, by keys"),
+        (lambda: x.nbytes, "kern.stats tells that of a kernel"),
+        (lambda: x.requires_grad_(), "derivatives are te.differentiate"),
+        (lambda: x[0, 0].shape, "a scalar expression has no attribute 'shape'; it is one number, of no axes"),
+    ],
+)
+def test_names_of_others_say_what_is_here(written: Callable[[], Any], text: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(text)):
+        written()
+
+
+def test_an_alias_that_cannot_be_proven_names_donation() -> None:
+    w, y, rate = te.placeholder((12, 3), name="w"), te.placeholder((12, 3), name="y"), te.placeholder((), name="rate")
+    loss = ((w - y) ** 2).mean() + 0.01 * (w**2).sum()
+    new = w - rate * te.differentiate(loss, w)
+    with pytest.raises(te.AliasError, match=r"give donate=\[w\] in place of alias="):
+        te.build([w, y, rate], [loss, new], alias={new: w})
+    te.build([w, y, rate], [loss, new], donate=[w])
