@@ -478,3 +478,11 @@ def test_pieces_are_little_code(name: str) -> None:
         "bilateral_slice": ([grid, y], lambda: te.ops.bilateral_slice(grid, y)),
     }[name]
     assert len(te.build(inputs, made(), target="x86-64-v3").source("llvm")) < 120_000
+
+
+@pytest.mark.parametrize(("terms", "is_written_out"), [(1, True), (8, False)])
+def test_tiles_of_costly_elements_stay_loops(terms: int, *, is_written_out: bool) -> None:
+    """The gradient of a soft alignment, written out sixteen times in pieces of its borders, took 17 s to compile."""
+    x = te.placeholder((160, 320), name="x")
+    y = te.compute((320, 160), lambda i, j: sum(te.tanh(x[j, i] * c) for c in range(1, terms + 1)), name="y")
+    assert ("unrolled" in str(te.Schedule(y).auto())) == is_written_out
