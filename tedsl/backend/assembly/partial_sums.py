@@ -294,5 +294,11 @@ def _call(loop: _Loop, symbol: str) -> list[str]:
     if len(types) == 1:
         return [f"  {loop.sums[0].after} = call {result} {symbol}({arguments})", *jump[1:]]
     whole = f"%te.sums.{symbol.rpartition('.')[2]}"
-    values = [f"  {s.after} = extractvalue {result} {whole}, {k}" for k, s in enumerate(loop.sums)]
+    in_order = sorted(enumerate(loop.sums), key=lambda known: _number(known[1].after))
+    values = [f"  {s.after} = extractvalue {result} {whole}, {k}" for k, s in in_order]
     return [f"  {whole} = call {result} {symbol}({arguments})", *values, *jump[1:]]
+
+
+def _number(name: str) -> int:
+    """Where a value has to stand among those without names, which LLVM counts as they come."""
+    return int(name[1:]) if name[1:].isdigit() else -1

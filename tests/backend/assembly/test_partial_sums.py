@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
+from tedsl.backend.assembly.partial_sums import _call, _Loop, _Sum
+from tedsl.backend.assembly.text import Block
 from tests.levels import PROCESSORS, processor
 
 CHANCE = np.random.default_rng(3)
@@ -89,3 +91,11 @@ def test_what_is_no_number_is_added_once(value: float) -> None:
         (want,) = te.interpret([x], dict(zip(inputs, [low, np.ones(N)], strict=True)))
     np.testing.assert_array_equal(found, want)
     assert np.isfinite(found[:20]).all()
+
+
+def test_values_without_names_are_sorted_by_number() -> None:
+    """LLVM counts them as they come: a drawn recurrence of two states could not be compiled."""
+    loop = _Loop(Block("a", 0, 0, ()), (), (_Sum("%1", "%2", "%12", "double"), _Sum("%3", "%4", "%t", "double"),
+                 _Sum("%5", "%6", "%11", "double")), "%c", "b", "d", True)  # fmt: skip
+    made = [line.split()[0] for line in _call(loop, "@te.sums.0") if "extractvalue" in line]
+    assert made == ["%t", "%11", "%12"]
