@@ -85,6 +85,8 @@ class Rewriting:
         made = reading(self._moved(op), self.new, tidy)
         if isinstance(made, Scan):
             made = _at_own_places(made)
+        if isinstance(made, Compute):
+            made = _with_names_apart(made)
         return made if made.name == name else replace(made, name=name, _outputs={})
 
     def _moved(self, op: Operation) -> Operation:
@@ -204,6 +206,24 @@ def fused(
         say.append(Fuse(stage=stage, definition=definition, outer=rest[0], inner=rest[1], fused=name))
         rest[:2] = [name]
     return say, rest
+
+
+def _with_names_apart(op: Compute) -> Compute:
+    """The stage with no axis that is called as a part of another one's loop is: `i_o` beside `i`."""
+    axes = (*op.axes, *(op.reduction.axes if op.reduction is not None else ()))
+    taken = {a.name for a in axes}
+    names: dict[Expr, Axis] = {}
+    for axis in axes:
+        if any(axis.name.startswith(f"{other}_") for other in taken):
+            name = axis.name.replace("_", "")
+            while name in taken:
+                name += "x"
+            taken.add(name)
+            names[axis] = Axis(name, axis.extent, begin=axis.begin, is_reduce=axis.is_reduce)
+    if not names:
+        return op
+    own = tuple(names.get(a, a) for a in op.axes)
+    return replace(op, axes=own, bodies=substitute_all(op.bodies, names), _outputs={})
 
 
 def loop_names(op: Operation) -> dict[Axis, str]:

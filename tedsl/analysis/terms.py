@@ -12,28 +12,38 @@ __all__ = ["AddedProduct", "product_of"]
 
 @dataclass(frozen=True, eq=False)
 class AddedProduct:
-    """A product, the condition under which it is added, and whether it is subtracted."""
+    """A product, the conditions under which it is added, each a guard of the next, and whether it is subtracted."""
 
     value: Expr
-    condition: Expr
+    conditions: tuple[Expr, ...]
     negative: bool
+
+    @property
+    def condition(self) -> Expr:
+        """All of them, for who guards reads in another way."""
+        found: Expr = TRUE
+        for condition in self.conditions:
+            found = fn.logical_and(found, condition)
+        return found
 
 
 def product_of(term: Expr) -> AddedProduct | None:
     """The product that a term is; guarded, as terms of gradients are, it is a product under a condition, or else 0."""
     value, negative = term, False
-    condition: Expr = TRUE
+    conditions: list[Expr] = []
     while isinstance(value, Apply):
         if value.fn is Fn.SELECT and _is_zero(value.args[2]):
-            condition, value = fn.logical_and(condition, value.args[0]), value.args[1]
+            conditions.append(value.args[0])
+            value = value.args[1]
         elif value.fn is Fn.SELECT and _is_zero(value.args[1]):
-            condition, value = fn.logical_and(condition, fn.logical_not(value.args[0])), value.args[2]
+            conditions.append(fn.logical_not(value.args[0]))
+            value = value.args[2]
         elif value.fn is Fn.NEG:
             negative, value = not negative, value.args[0]
         else:
             break
     fuses = value.dtype in ("float32", "float64") and _multiplies_data(value)
-    return AddedProduct(value, condition, negative) if fuses else None
+    return AddedProduct(value, tuple(conditions), negative) if fuses else None
 
 
 def _is_zero(value: Expr) -> bool:

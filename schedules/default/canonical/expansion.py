@@ -161,28 +161,45 @@ def _total(reduce: Reduce) -> Expr:
     product = product_of(value) if kind == "sum" else None
     begins = reduce.where is not TRUE or product is not None or (kind in _BEGINS and dtype.is_float)
     total: Expr | None = reduce.reducer.identity_of(dtype) if begins else None
-    where = reduce.where
+    where = [reduce.where]
     if product is not None:
-        where = fn.logical_and(where, product.condition)
+        where = _nested((reduce.where, *product.conditions))
         term = Apply(Fn.TERM, (product.value,), dtype)
         value = Apply(Fn.NEG, (term,), dtype) if product.negative else term
-    around: Expr = TRUE
+    around: list[Expr] = []
     if product is not None and set(reduce.axes).isdisjoint(free_axes(where)):  # of all terms or of none
-        around, where = where, TRUE
+        around, where = where, []
     for places in _places(reduce.axes):
-        one, condition = substitute_all((value, where), places)
-        (condition,) = tidied((condition,))
-        if condition is FALSE:
+        one, *conditions = substitute_all((value, *where), places)
+        conditions = [c for c in tidied(tuple(conditions)) if c is not TRUE]
+        if any(c is FALSE for c in conditions):
             continue
         one = one if one.dtype is dtype else fn.convert(one, dtype)
-        if product is None and condition is not TRUE:
-            one, condition = fn.select(condition, one, reduce.reducer.identity_of(dtype)), TRUE
+        if product is None:
+            one, conditions = _where(conditions, one, reduce.reducer.identity_of(dtype)), []
         made = one if total is None else Apply(COMBINE[kind], (total, one), dtype)
-        total = made if condition is TRUE or total is None else fn.select(condition, made, total)
+        total = made if total is None else _where(conditions, made, total)
     assert total is not None
-    if around is not TRUE:
-        total = fn.select(around, total, reduce.reducer.identity_of(dtype))
+    total = _where([c for c in around if c is not TRUE], total, reduce.reducer.identity_of(dtype))
     return total if dtype is value.dtype else fn.convert(total, reduce.values[0].dtype)
+
+
+def _nested(conditions: Sequence[Expr]) -> list[Expr]:
+    """Conditions joined as far as none reads what an earlier one guards."""
+    found: list[Expr] = []
+    for condition in conditions:
+        if found and not reads_of((condition,)):
+            found[-1] = fn.logical_and(found[-1], condition)
+        else:
+            found.append(condition)
+    return found
+
+
+def _where(conditions: Sequence[Expr], value: Expr, other: Expr) -> Expr:
+    """The value where all conditions hold, each of which is asked where those before it hold."""
+    for condition in reversed(conditions):
+        value = fn.select(condition, value, other)
+    return value
 
 
 def _position(reduce: Reduce) -> Expr:

@@ -339,17 +339,18 @@ class GroupLoops:
         share = -(-extent // self.machine.cores) if threads else extent
         most = self.machine.choose("columns", COLUMNS, root.name)
         block = width * -(-max(1, min(share, most)) // width)
-        task, inside, outer, lane, row = f"{name}_t", f"{name}_b", f"{name}_o", f"{name}_v", f"{sums[-1]}_i"
+        task, inside, outer, lane = (_free(root, f"{name}_{end}") for end in "tbov")
+        row, rounds = (_free(root, f"{sums[-1]}_{end}") for end in "io")
         rows = self.machine.choose("rows", ROWS, root.name)
         self.say(
             Split(stage=root.name, loop=name, outer=task, inner=inside, factor=block),
             Split(stage=root.name, loop=inside, outer=outer, inner=lane, factor=width),
             Vectorize(stage=root.name, loop=lane),
-            Split(stage=root.name, loop=sums[-1], outer=f"{sums[-1]}_o", inner=row, factor=rows),
+            Split(stage=root.name, loop=sums[-1], outer=rounds, inner=row, factor=rows),
             Unroll(stage=root.name, loop=row),
         )
         others = [names[a] for a in root.axes if a is not vector]
-        steps = [*sums[:-1], f"{sums[-1]}_o"]
+        steps = [*sums[:-1], rounds]
         self.say(Reorder(stage=root.name, loops=(*others, task, *steps, outer, row, lane)))
         fusing, (whole,) = fused(root.name, [*others, task], "f")
         self.say(*fusing)
@@ -515,7 +516,7 @@ class GroupLoops:
             wide = 1
         if op.reduction is None and vector not in self.cut:  # quotients are known within pieces
             wide = period(op, vector, width)
-        outer, vectors, lane = f"{name}_o", f"{name}_w", f"{name}_v"
+        outer, vectors, lane = (_free(op, f"{name}_{end}") for end in "owv")
         order[order.index(name)] = outer
         if wide > 1:
             self.say(
@@ -642,6 +643,14 @@ class GroupLoops:
                 break
             found.insert(0, axis)
         return found
+
+
+def _free(op: Compute, name: str) -> str:
+    """A name for a part of a loop that no loop of the stage has: a sum in parts has such names already."""
+    taken = set(loop_names(op).values())
+    while name in taken:
+        name += "o"
+    return name
 
 
 def shared_along(op: Compute, vector: Axis | None, costs: Costs, machine: Machine) -> Axis | None:

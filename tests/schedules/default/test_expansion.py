@@ -279,3 +279,22 @@ def test_steps_that_find_a_position_are_not_written_out() -> None:
     k = te.reduce_axis(32, name="k")
     text = str(te.Schedule(te.compute((384, 640), lambda y, x: te.argmin(a[k, y, x], axis=k))).auto())
     assert "for k < 32:" in text
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_data_is_asked_for_where_an_earlier_condition_of_the_term_holds(nested: bool) -> None:
+    """Joined with `i >= k`, the comparison read before the beginning, and the build was refused."""
+    x, w = te.placeholder((9,), "float64", name="x"), te.placeholder((2,), "float64", name="w")
+
+    def term(i: Any, k: Any) -> Any:
+        made = te.select(x[i - k] > 0, w[k] * x[i - k], 0.0)
+        return te.select(i >= k, made, 0.0) if nested else made
+
+    where = (lambda i: None) if nested else (lambda i: lambda k: i >= k)
+    y = te.compute((9,), lambda i: te.sum(lambda k: term(i, k), where=where(i)), name="y")
+    outputs = [y, *te.differentiate((y * y).sum(), [x, w])]
+    feeds = [np.random.default_rng(k).standard_normal(n) for k, n in enumerate((9, 2))]
+    with assuming(LOWEST):
+        found = te.build([x, w], outputs)(*feeds)
+    for got, want in zip(found, te.interpret(outputs, {x: feeds[0], w: feeds[1]}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
