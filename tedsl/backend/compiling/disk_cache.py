@@ -55,6 +55,7 @@ __all__ = [
 
 FOLDER = "kernels"
 MOST_MB = 1024
+SHARES, SMALL_SHARE = 64, 1 << 16  # of what may be kept, one is written between two counts; bytes that are no share
 _SOURCES = ("tedsl", "schedules")
 _passing: list[Path] = []  # folders in which code is passed on at the moment
 _CODE = "code"  # the digest of the code, beside the numbers
@@ -214,7 +215,7 @@ def write(key: str | None, kind: str, payload: bytes) -> None:
     folder = None if key is None else _folders()[0]
     if folder is not None:
         files.write(folder / f"{key}.{kind}", payload)
-        if not _passing:
+        if not _passing and _is_turn(f"{key}.{kind}", len(payload)):
             _make_room(folder)
 
 
@@ -278,6 +279,17 @@ def _is_removed(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_turn(name: str, size: int) -> bool:
+    """Whether this file is one after which the others are counted: after a share of what may be kept, in the mean.
+
+    Ten thousand files take as long to count as a kernel to compile. Which file it is depends on its name alone, so that
+    many short processes keep no more than a long one.
+    """
+    share = _most_bytes() / SHARES
+    drawn = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+    return share < SMALL_SHARE or drawn * share < size
 
 
 def _make_room(folder: Path) -> None:
