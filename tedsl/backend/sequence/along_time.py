@@ -9,7 +9,7 @@ where there is no second turn nothing is computed twice, and where there is one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from schedules.program import reading, rewritten_expressions
@@ -35,28 +35,34 @@ __all__ = ["MOST_PROGRAMS", "compiled", "enough_bytes", "least_bytes", "plan_in_
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
 ATTEMPTS = 3
+SPARED = 0.96  # of what there is, in each further attempt: segments are of whole steps
 CHEAP = 4  # operations for each byte that is held, up to which computing them twice is faster
 SPARE, ALIGNED = 1.25, 2048  # times what the steps of a segment hold, and bytes, for what its kernel needs beside them
 COPIED = 4  # times the least steps of a segment, so that few of them are copies
 _TURNS = ("forwards", "backwards")
 
 
-def plans_along_time(program: Compilation, most: int) -> Iterator[StepPlan]:
+def plans_along_time(program: Compilation, most: int, peak_of: Callable[[StepPlan], int]) -> Iterator[StepPlan]:
     """The program in segments that should fit in so many bytes, then in shorter ones, at last in those that should need
-    the least; NotAlongTime: it has none."""
+    the least; NotAlongTime: it has none. `peak_of`: what one holds when it runs, as it is known when it is compiled.
+    """
     line = Timeline(program.operations, program.outputs)
     state, step, least = _bytes_of(line)
-    free: float = most - sum(map(_bytes, {*program.inputs, *program.outputs}))
+    arrays = sum(map(_bytes, {*program.inputs, *program.outputs}))
+    free: float = most - arrays
     shortest, tried = _length(line.steps, state, step, 0), set[int]()
+    step *= SPARE
     for attempt in range(ATTEMPTS + 1):
         length = max(least, shortest if attempt == ATTEMPTS else _length(line.steps, state, step, free))
         if length in tried:
             continue
         tried.add(length)
-        plan = compiled(_Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan())
+        cut = _cut(line.steps, length, least)
+        plan = compiled(_Plan(program, line, Segments(line, cut)).plan())
         yield plan
-        inside = max(s.bytes_inside({}) for s in plan.steps)
-        step, free = max(step, inside / length), free * 0.9
+        longest = max(segment.end - segment.begin for segment in cut)
+        step = max(step, (peak_of(plan) - arrays - state * len(cut)) / longest)
+        free *= SPARED
 
 
 def least_bytes(program: Compilation) -> int:

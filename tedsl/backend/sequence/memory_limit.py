@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -160,8 +161,9 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
     if takes <= most:
         return usual
     peaks = [takes]
+    peak_of = partial(_peak_bytes, program)
     try:
-        for found in chain(_forgetting(program, plan, costs, most), plans_along_time(_keeping(program), most)):
+        for found in chain(_forgetting(program, plan, costs, most), plans_along_time(_keeping(program), most, peak_of)):
             peaks.append(_peak_bytes(program, found))
             if peaks[-1] <= most:
                 return found
