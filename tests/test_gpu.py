@@ -35,6 +35,7 @@ def tally() -> Iterator[None]:
         assert set(GIVEN) == set(GPU_VERBS), set(GPU_VERBS) - set(GIVEN)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("part", range(2))
 @settings(max_examples=PROGRAMS // BATCH // 2, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
@@ -49,6 +50,7 @@ def test_many_programs(data: st.DataObject) -> None:
     check_programs(data, on_device)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("part", range(2))
 @settings(max_examples=GRADIENTS // FEW // 2, phases=PHASES, suppress_health_check=CHECKS)
 @given(data=st.data())
@@ -63,6 +65,7 @@ def test_many_gradients(data: st.DataObject) -> None:
     check_gradients(data, on_device)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_in_place_code(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for k in range(IN_PLACE // BATCH // 4):

@@ -68,6 +68,7 @@ def called(kernel: Any, arrays: list[Any], shapes: list[tuple[int, ...]]) -> lis
     return out
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(24))
 def test_gradients_of_choices_are_those_of_differences(seed: int) -> None:
     p = Drawn(seed)
