@@ -98,7 +98,7 @@ class Foreign:
         (lambda: te.save({"b": A}, "q.npz"), "expected the path first, te.save(path, values), found dict"),  # type: ignore[arg-type]
         (lambda: x @ Foreign(), "expected a tensor of tedsl, found tests.lang.test_guesses.Foreign; write te.constant"),
         (lambda: x + Foreign(), "expected a scalar expression or a tensor of tedsl at"),
-        (lambda: te.build(x, x + 1, shedule=None), "found shedule=; did you mean schedule=?"),  # type: ignore[call-arg]
+        (lambda: te.build(x, x + 1, schedules=None), "found schedules=; did you mean schedule=?"),  # type: ignore[call-arg]
         (lambda: te.build(x, x + 1, jit=True), "found jit=; it has inputs, outputs, schedule, target, alias"),  # type: ignore[call-arg]
         (lambda: te.evaluate(x + 1, x=A), "found x=; feeds are a dict, by tensors or names"),  # type: ignore[call-overload]
         (lambda: te.build(x, x + 1)({"x": A}), "give a dict of arrays by name as kern(**arrays)"),
