@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from tedsl.lang.annotations import of_one, of_pair
-from tedsl.lang.dtypes import BOOL, DType, integer_bounds
+from tedsl.lang.dtypes import BOOL, DType, as_dtype, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.folding import select_node as select_node
 from tedsl.lang.nodes import apply as apply, as_expr as as_expr, const, convert as convert, operand as operand
@@ -133,11 +133,14 @@ def clip(x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any
 
 
 def _ends(x: Any) -> tuple[Any, Any]:
-    """The least and the largest value of the dtype of `x`."""
-    dtype = getattr(x, "dtype", None)
+    """The least and the largest value of the dtype of `x`; of a number of Python's, of the one that it has alone."""
+    if isinstance(x, Operators):
+        dtype: DType = x.dtype  # type: ignore[attr-defined]
+    else:
+        dtype = as_dtype(np.asarray(x).dtype) if np.ndim(x) else const(x).dtype
     if dtype is BOOL:
         return False, True
-    return integer_bounds(dtype) if isinstance(dtype, DType) and not dtype.is_float else (-math.inf, math.inf)
+    return integer_bounds(dtype) if dtype.is_integer else (-math.inf, math.inf)
 
 
 @of_one

@@ -76,6 +76,14 @@ def test_values_are_clipped_on_one_side(dtype: str, bounds: dict[str, int]) -> N
     np.testing.assert_array_equal(te.jit(lambda a: te.clip(a, **bounds))(a), want)
 
 
+def test_one_bound_leaves_the_dtype() -> None:
+    a = np.arange(5) - 2
+    assert te.jit(lambda x: x + te.clip(a, 0))(a).dtype == a.dtype
+    assert te.clip(3, 1).dtype == "int32"
+    state = te.scan((5,), lambda s, t: te.select(t == 0, 0.5, te.clip(s[t - 1], max=0.25)))
+    np.testing.assert_array_equal(te.evaluate(state), [0.5, 0.25, 0.25, 0.25, 0.25])
+
+
 def test_quotient_and_remainder() -> None:
     for found, want in zip(te.jit(lambda a: divmod(a, 0.3))(A), np.divmod(A, 0.3), strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-12)
