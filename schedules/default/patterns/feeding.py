@@ -53,7 +53,7 @@ class Feeding:
     """The products of a program, by the sums of their tiles."""
 
     def __init__(self, rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> None:
-        self.rw, self.kept, self.costs, self.machine = rw, kept, costs, machine
+        self.kept, self.costs, self.machine = kept, costs, machine
         self.stages = {op.name: op for op in rw.stages}
         self.checked = {t.op for t in rw.finite}
         self.own: dict[str, list[Directive]] = {}

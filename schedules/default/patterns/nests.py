@@ -37,7 +37,7 @@ from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis, Expr
+from tedsl.lang.expr import Axis, Expr, Var
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of
@@ -157,17 +157,15 @@ class GroupLoops:
         tile = window_tile(self.rw, self.group, self.costs, self.machine, width)
         if tile is None:
             return False
-        if fed is not None:
-            directives, loops = tile.of_root(root)
-            self.say(*directives, *tile.of_window(members[0], root, loops[-1]))
-            strips = strips_of(self.rw, members[0], root, self.costs, self.machine, fed.task_counts)
-            if strips is not None:
-                self.say(*strips.directives(fed.product, fed.task, self.machine))
-                self.rw.strips.append(strips)
-            return True
-        strips = strips_of(self.rw, members[0], root, self.costs, self.machine)
-        directives, loops = tile.of_root(root, 0 if strips is None else strips.height)
+        within = () if fed is None else fed.task_counts
+        strips = strips_of(self.rw, members[0], root, self.costs, self.machine, within)
+        directives, loops = tile.of_root(root, 0 if strips is None or fed is not None else strips.height)
         self.say(*directives, *tile.of_window(members[0], root, loops[-1]))
+        if strips is not None:
+            self.rw.strips.append(strips)
+        if fed is not None:
+            self.say(*(strips.directives(fed.product, fed.task, self.machine) if strips is not None else ()))
+            return True
         threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
         outer = max(1, len(loops) - (2 if strips is None else 3))
         fusing, (task,) = fused(root.name, loops[:outer], "f")
@@ -175,7 +173,6 @@ class GroupLoops:
         if strips is not None:
             self.say(*([Parallel(stage=root.name, loop=task)] if threads else []))
             self.say(*strips.directives(root.name, task, self.machine))
-            self.rw.strips.append(strips)
             return True
         count = points(root.axes[:-2]) if len(root.axes) > 2 else -(-points(root.axes[:1]) // tile.pixels)
         self._tasks(root, task, count, threads=threads)
@@ -187,12 +184,14 @@ class GroupLoops:
         shared = shared_along(root, self._vector_axis(root, 0), self.costs, self.machine)
         if shared is not None:
             cuts.pop(shared, None)  # each piece would compute what they share again
-        sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
+        sizes = self._sizes_in(cuts)
         return cuts if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)) else {}
 
+    def _sizes_in(self, cuts: Mapping[Axis, Sequence[Expr]]) -> Mapping[str, Var]:
+        return self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
+
     def _cut_loops(self, root: Compute, cuts: Mapping[Axis, Sequence[Expr]]) -> None:
-        sizes = self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
-        names = loop_names(root)
+        sizes, names = self._sizes_in(cuts), loop_names(root)
         for axis, at in cuts.items():
             texts = tuple(position_text(p, sizes) for p in at)
             self.say(CutAt(stage=root.name, loop=names[axis], positions=texts))
