@@ -28,6 +28,7 @@ from schedules.written.code import schedule_code
 from schedules.written.order import changed_order
 from schedules.written.text import difference, schedule_text
 from tedsl.lang.errors import ScheduleError, user_location
+from tedsl.lang.keywords import spoken
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Placeholder, Tensor
 
@@ -37,6 +38,7 @@ __all__ = ["Schedule"]
 COMPARISON = "tedsl.backend.comparison"
 
 
+@spoken("s")
 class Schedule(Rich):
     """How `outputs` are computed; stages without directives get the default treatment."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from schedules.cases import condition_text, position_text
@@ -50,6 +51,7 @@ from schedules.plan import Plan, Step, dimensions, receiver_of
 from schedules.written.loop_names import known_as
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.expr import Axis
+from tedsl.lang.keywords import spoken
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Operation, Scan, Scatter, Tensor
 
@@ -109,6 +111,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
+@spoken("s[stage]")
 class StageView(Rich):
     """One stage (or its `init`) of a schedule; the methods are the directives, and most return the view again."""
 
@@ -124,9 +127,16 @@ class StageView(Rich):
     if not TYPE_CHECKING:  # which would take every name for one that there is
 
         def __getattr__(self, name: str) -> NoReturn:
-            told = f": it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            close = get_close_matches(name, [n for n in vars(StageView) if not n.startswith("_")], 1)
+            meant = _ELSEWHERE.get(name) or (f"{close[0]}(...)" if close else "")
+            told = f": it is {meant}" if meant else f"; help(s[{self.name!r}]) lists them"
             # With name and obj set, Python itself adds "Did you mean: 'vectorize'?" to the traceback.
             raise AttributeError(f"a stage of a schedule has no directive {name!r}{told}", name=name, obj=self)
+
+        def __getitem__(self, loop: object) -> NoReturn:
+            raise TypeError(
+                f"s[{self.name!r}] at {user_location()}: loops are named in directives: s[{self.name!r}].parallel({loop!r})"
+            )
 
     # What there is
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,12 +18,13 @@ from schedules.directives import (
     GpuSingleThread,
     NeverPartition,
     Prefetch,
+    ReorderStorage,
     StoreAt,
     StoreRoot,
 )
 from schedules.loops import Level, base_of, definitions_of
 from schedules.placing.ahead import is_asked_ahead, why_in_turn
-from schedules.plan import Plan
+from schedules.plan import Plan, dimensions
 from schedules.written.extents import ExtentsThere
 from schedules.written.loop_names import printed_lets, printed_names
 from schedules.written.order import changed_order
@@ -171,7 +173,8 @@ class _Printer:
         for level in nest.levels:
             extent = self.extent(level, there.get(level.name))
             name = names.get(level.name, level.name)
-            made.append(f"{INDENT * depth}for {name} < {extent}{_kind(level)}{cuts.get(level.name, '')}:")
+            kind = f"{_kind(level)}{self.apart(stage, op, level)}{cuts.get(level.name, '')}"
+            made.append(f"{INDENT * depth}for {name} < {extent}{kind}:")
             depth += 1
             made += [INDENT * depth + text for loop, text in prefetches if loop == level.name]
             for inner in self.inside.get((stage, level.name), []):
@@ -184,6 +187,23 @@ class _Printer:
             made.append(f"{INDENT * depth}atomically:")
             depth += 1
         return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, base_of(definition))]
+
+    def apart(self, stage: str, op: Operation, level: Level) -> str:
+        """How far the lanes of a vector lie from one another in what the stage stores, where they are no neighbors."""
+        if level.kind != "vectorized" or len(level.origin) != 1 or isinstance(op, Scatter):
+            return ""
+        names = dimensions(stage, op)
+        axis = next(iter(level.origin))
+        place = axis if isinstance(axis, int) else next((d for d, a in enumerate(op.axes) if a is axis), None)
+        if place is None:
+            return ""
+        orders = [s.directive.axes for s in self.plan.storage.get(stage, ()) if isinstance(s.directive, ReorderStorage)]
+        order = list(orders[-1]) if orders else names
+        inside = [op.output(0).shape[names.index(n)] for n in order[order.index(names[place]) + 1 :]]
+        if all(isinstance(n, int) for n in inside):
+            step = math.prod(inside)
+            return f", lanes {step} elements apart" * (step > 1)
+        return f", lanes {' * '.join(map(str, inside))} elements apart"
 
     def extent(self, level: Level, there: int | None) -> str:
         """How many iterations there are; `there` of them where the stage is computed."""

@@ -24,13 +24,13 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Shared
 from tedsl.backend.sequence.restored import executable_for
 from tedsl.lang.expr import Var
-from tedsl.lang.keywords import own_keywords
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Schedule", "build", "evaluate", "made_kernel"]
 
 
-@own_keywords()
+@own_arguments()
 def build(
     inputs: Any,
     outputs: Any,
@@ -80,7 +80,7 @@ def evaluate(
     outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
     casting: str = "safe", opt: str = "default",
 ) -> tuple[Array, ...]: ...  # fmt: skip
-@own_keywords("feeds are a dict, by tensors or names: {'x': a}")
+@own_arguments(hint="feeds are a dict, by tensors or names: {'x': a}")
 def evaluate(
     outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
     casting: str = SAFE, opt: str = "default",

@@ -15,6 +15,7 @@ from tedsl.lang.creation import arange, eye, full, full_like, linspace, ones, on
 from tedsl.lang.expr import Expr
 from tedsl.lang.indexing import getitem, take, take_along_axis
 from tedsl.lang.joining import concatenate, diff, pad, split, stack
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Operators
 from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
 from tedsl.lang.reshaping import expand_dims, ravel, reshape, squeeze
@@ -63,7 +64,7 @@ for name, method in {
     **METHODS, **STATISTICS, "argsort": argsort, "diff": diff, **{name: getattr(fn, name) for name in _OF_ONE},
 }.items():  # fmt: skip
     if name != "getitem" and name not in vars(Tensor):  # those of the class are written out, for type checkers
-        setattr(Tensor, name, method)
+        setattr(Tensor, name, own_arguments(f"x.{name}", is_method=True)(method))
 Tensor._numpy.update({name: globals()[name] for name in __all__})
 Tensor._numpy.update({
     "argsort": argsort, "searchsorted": searchsorted, "sort": sort,

@@ -10,6 +10,7 @@ from tedsl.lang.borders import border_of
 from tedsl.lang.dtypes import INT32, INT64, UINT64, integer_bounds, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
+from tedsl.lang.keywords import spoken
 
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["At", "Updates"]
 
 
+@spoken("x.at")
 class At:
     """`x.at(i, j, mode="zero")`: an element that may lie outside; `x.at[0, 1:].set(v)`: x with other elements there."""
 
@@ -54,6 +56,7 @@ class At:
         return f"{self._tensor.name}.at(i, mode=...) or {self._tensor.name}.at[i].set(v)"
 
 
+@spoken("x.at[...]")
 class Updates:
     """Some elements of a tensor, to be replaced: each method gives the whole tensor with others there."""
 

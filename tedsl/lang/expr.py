@@ -88,6 +88,11 @@ class Expr(Operators["Expr"], RichFormula):
         raise TypeError(f"`{self}` is one scalar and cannot be iterated, at {user_location()}")
 
     def __index__(self) -> int:
+        if isinstance(self, Var):
+            raise TypeError(
+                f"`{self}` is a size that is not known yet, at {user_location()}; a loop over it is an axis: "
+                f"te.compute(({self},), lambda i: ...), te.sum over te.reduce_axis({self}), or te.scan(({self},), ...)"
+            )
         raise TypeError(
             f"`{self}` is symbolic: its integer value is not known while the expression is written, at "
             f"{user_location()}; to read an element of a list or an array there, make it a tensor: c = te.constant(a)"
@@ -102,7 +107,7 @@ class Expr(Operators["Expr"], RichFormula):
             )
         raise TypeError(
             f"`{self}` is symbolic and no array, at {user_location()}; to read an element of a NumPy array at it, make "
-            "that a tensor first: c = te.constant(a), then c[i]"
+            "that a tensor first: c = te.constant(a), then c[i]; te.stack([a, b, ...]) makes a tensor of such elements"
         )
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -118,7 +123,8 @@ class Expr(Operators["Expr"], RichFormula):
     def __float__(self) -> float:
         raise TypeError(
             f"`{self}` is symbolic: use te.cast(x, dtype) to convert, te.exp and the like in place of the functions of "
-            f"math, or te.evaluate to compute, at {user_location()}"
+            f"math, or te.evaluate to compute, at {user_location()}; an array cannot hold it: te.stack([a, b, ...]) makes "
+            "a tensor of elements, x.at[i].set(v) one with another element"
         )
 
     def __copy__(self) -> Expr:

@@ -18,6 +18,7 @@ from tedsl.lang.annotations import of_one, of_pair
 from tedsl.lang.dtypes import BOOL, DType, as_dtype, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.folding import select_node as select_node
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.nodes import apply as apply, as_expr as as_expr, const, convert as convert, operand as operand
 from tedsl.lang.operators import Fn, Operators
 
@@ -62,6 +63,11 @@ def without_arrays(operands: tuple[Any, ...], name: str, numpys: str | None = No
     if made is not None and all(isinstance(value, np.ndarray) for value in found):
         return tuple(made(value, f"te.{name}") if _is_array(value) else value for value in operands)
     value = found[0]
+    if isinstance(value, (list, tuple)) and name == Fn.SELECT.value:
+        raise TypeError(
+            f"te.{name} at {user_location()}: expected one condition, found {type(value).__name__}; "
+            "np.select([c1, c2], [a, b], d) is te.select(c1, a, te.select(c2, b, d))"
+        )
     given = ("array" if len(operands) == 1 else "...") + (", dtype" if name == "cast" else "")
     same = numpys or name
     instead = f", or np.{same}({given})" if hasattr(np, same) else ""
@@ -99,6 +105,7 @@ def select(cond: Tensor, a: Any, b: Any) -> Tensor: ...
 def select(cond: Any, a: Tensor, b: Any) -> Tensor: ...
 @overload
 def select(cond: Any, a: Any, b: Tensor) -> Tensor: ...
+@own_arguments(hint="several conditions are nested: te.select(c1, a, te.select(c2, b, default))")
 def select(cond: Any, a: Any, b: Any) -> Any:
     """`a` where `cond`, else `b`; only the branch taken is read and computed."""
     return _dispatch(Fn.SELECT, (cond, a, b))

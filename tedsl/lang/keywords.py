@@ -1,53 +1,82 @@
-"""Names of arguments: NumPy's, and a message for PyTorch's."""
+"""Arguments: NumPy's names, a message for PyTorch's, and for those that a function does not take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
-from inspect import signature
+from inspect import Signature, signature
+from types import FunctionType
 from typing import Any, TypeVar
 
 from tedsl.lang.errors import user_location
 
-__all__ = ["OTHER_KEYWORDS", "numpy_keywords", "own_keywords"]
+__all__ = ["OTHER_KEYWORDS", "own_arguments", "spoken"]
 
 OTHER_KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof"}
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-def numpy_keywords(function: F) -> F:
-    """The function; called with a keyword of PyTorch's, it says which one it has instead."""
+def own_arguments(title: str = "", hint: str = "", is_method: bool = False) -> Callable[[F], F]:
+    """The function; called with other arguments than it takes, it says how it is called, or by `hint` what is meant.
 
-    @wraps(function)
-    def checked(*args: Any, **given: Any) -> Any:
-        for name in given:
-            if name in OTHER_KEYWORDS and OTHER_KEYWORDS[name] in signature(function).parameters:
-                raise TypeError(
-                    f"{checked.__name__} at {user_location()}: found {name}=, expected {OTHER_KEYWORDS[name]}="
-                )
-        return function(*args, **given)
-
-    return checked  # type: ignore[return-value]
-
-
-def own_keywords(hint: str = "") -> Callable[[F], F]:
-    """The function; called with a keyword that it does not have, it says which it has, or by `hint` what is meant."""
+    `title` is what it is called as, te.name if nothing is said; `hint` is for keywords that it does not have.
+    """
 
     def decorated(function: F) -> F:
-        names = tuple(signature(function).parameters)
-        known = frozenset(names)
-
         @wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
-            if not known.issuperset(given):
-                name = next(n for n in given if n not in known)
-                close = get_close_matches(name, names, 1)
-                meant = f"did you mean {close[0]}=?" if close else hint or f"it has {', '.join(names)}"
-                raise TypeError(f"te.{function.__name__} at {user_location()}: found {name}=; {meant}")
-            return function(*args, **given)
+            try:
+                return function(*args, **given)
+            except TypeError:
+                name = title or f"te.{function.__name__}"
+                found = _unfit(function, args, given, name, hint, is_method)
+                if not found:
+                    raise
+                raise TypeError(f"{name} at {user_location()}: {found}") from None
 
         return checked  # type: ignore[return-value]
 
     return decorated
+
+
+def spoken(title: str) -> Callable[[type[T]], type[T]]:
+    """The class, each public method of which says how it is called where its arguments do not fit."""
+
+    def decorated(cls: type[T]) -> type[T]:
+        for name, method in vars(cls).copy().items():
+            if isinstance(method, FunctionType) and (name == "__call__" or not name.startswith("_")):
+                called = title if name == "__call__" else f"{title}.{name}"
+                setattr(cls, name, own_arguments(called, is_method=True)(method))
+        return cls
+
+    return decorated
+
+
+def _unfit(
+    function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], name: str, hint: str, is_method: bool
+) -> str:
+    """Which arguments do not fit, and how the function, known as `name`, is called; nothing where they do."""
+    whole = signature(function)
+    try:
+        whole.bind(*args, **given)
+    except TypeError:
+        pass
+    else:
+        return ""
+    taken = [p.replace(annotation=p.empty) for p in whole.parameters.values()][is_method:]
+    names = [p.name for p in taken]
+    if unknown := next((n for n in given if n not in names), None):
+        close = get_close_matches(unknown, names, 1)
+        if OTHER_KEYWORDS.get(unknown) in names:
+            return f"found {unknown}=, expected {OTHER_KEYWORDS[unknown]}="
+        meant = f"did you mean {close[0]}=?" if close else hint or f"it has {', '.join(names)}"
+        return f"found {unknown}=; {meant}"
+    count = len(args) - is_method
+    placed = [p for p in taken if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = placed[count:] + [p for p in taken if p.kind is p.KEYWORD_ONLY]
+    missing = [p.name for p in rest if p.default is p.empty and p.name not in given]
+    found = f"no {', '.join(missing)}" if missing else f"{count} arguments"
+    return f"expected {name}{Signature(taken)}, found {found}"

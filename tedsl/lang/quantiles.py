@@ -11,7 +11,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const
 from tedsl.lang.indexing import getitem
 from tedsl.lang.joining import stack
-from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducing import reduction
 from tedsl.lang.reshaping import ravel, reshape
 from tedsl.lang.shaping import moveaxis
@@ -24,7 +24,7 @@ __all__ = ["interp", "median", "percentile", "quantile"]
 _any = reduction("any")
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The value below which the share `q` of each row lies, interpolated between two elements; a list of shares gives
@@ -65,7 +65,7 @@ def _between(rows: Tensor, place: float) -> Tensor:
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """te.quantile, with `q` from 0 to 100."""
@@ -73,7 +73,7 @@ def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tens
     return quantile(x, parts, axis, keepdims)
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The middle element of each row in order, or the mean of the two; NaN where a row holds one."""

@@ -17,7 +17,7 @@ from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, in
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
 from tedsl.lang.extents import same_extent
-from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Operators
 from tedsl.lang.pickling import made_again
 from tedsl.lang.signatures import parameters_of, takes
@@ -220,56 +220,56 @@ def _check_argument_range(axes: tuple[Axis, ...], what: str) -> None:
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The sum of `value` over reduce axes where a condition holds; 0 over nothing."""
     return _builtin("sum", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The product over reduce axes where a condition holds; 1 over nothing."""
     return _builtin("prod", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def max(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The largest value (NaN if there is one); -inf or the smallest integer over nothing."""
     return _builtin("max", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def min(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The smallest value (NaN if there is one); inf or the largest integer over nothing."""
     return _builtin("min", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def any(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """Whether a condition holds anywhere; False over nothing."""
     return _builtin("any", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def all(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """Whether a condition holds everywhere; True over nothing."""
     return _builtin("all", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def argmax(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The position of the first largest value (or first NaN), counted row-major over the axes; 0 over nothing."""
     return _builtin("argmax", value, axis, where, keepdims)
 
 
 @as_reduction
-@numpy_keywords
+@own_arguments()
 def argmin(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
     """The position of the first smallest value (or first NaN), counted row-major over the axes; 0 over nothing."""
     return _builtin("argmin", value, axis, where, keepdims)

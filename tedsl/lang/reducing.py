@@ -14,7 +14,7 @@ from tedsl.lang.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT64, DType, as_
 from tedsl.lang.elements import as_tensor, fresh_axes, normal_axis, product, reduce_axes_of, removed_axes
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducers import BUILTIN, COMBINE, reduce_expr
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.scan import scan
@@ -37,7 +37,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def reduction(kind: str) -> Any:
     """The whole-tensor form of a builtin reducer."""
 
-    @numpy_keywords
+    @own_arguments()
     @takes_variables
     def reduce(x: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
         given = {name: value for name, value in options.items() if value is not None}
@@ -117,7 +117,7 @@ def _operand(kind: str, value: Expr, dtype: Any) -> Expr:
     return value
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None) -> Tensor:
     """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""

@@ -9,7 +9,7 @@ from tedsl.lang.broadcast import broadcast_to, where as chosen_of
 from tedsl.lang.dtypes import FLOAT32, FLOAT64, DType
 from tedsl.lang.elements import as_tensor, product, removed_axes, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducing import mean, reduction
 from tedsl.lang.reshaping import squeeze
 from tedsl.lang.tensor import Tensor
@@ -42,7 +42,7 @@ def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what:
     return fn.cast(square / divisor, result)  # type: ignore[no-any-return]
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
     """The mean square of the distances from the mean; `ddof` is taken from the count that they are divided by."""
@@ -52,14 +52,14 @@ def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 
 variance.__name__ = "var"  # as a method; te.var makes a symbol
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
     """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""
     return fn.sqrt(_variance(x, axis, ddof, keepdims, where, "te.std"))
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def norm(x: Any, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The square root of the sum of squares, with gradient 0 at 0; along one axis `ord` may be any order, inf or -inf.
@@ -99,7 +99,7 @@ def _floats(x: Any, what: str) -> Tensor:
     return source
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def softmax(x: Any, axis: Any) -> Tensor:
     """exp(x) / sum of exp(x) along an axis or several, without overflow."""
@@ -108,7 +108,7 @@ def softmax(x: Any, axis: Any) -> Tensor:
     return e / _sum(e, axis, True)  # type: ignore[no-any-return]
 
 
-@numpy_keywords
+@own_arguments()
 @takes_variables
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum of exp(x)) over an axis, several, or all (None), without overflow; -inf where every element is."""

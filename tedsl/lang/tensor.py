@@ -24,7 +24,7 @@ from tedsl.lang.dtypes import BOTTOM, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of
-from tedsl.lang.keywords import numpy_keywords
+from tedsl.lang.keywords import spoken
 from tedsl.lang.locks import cached_property
 from tedsl.lang.names import OF_TENSORS, instead_of, title_of
 from tedsl.lang.operators import Fn, Operators
@@ -407,6 +407,7 @@ def tell_of_arrays(error: AttributeError) -> None:
         )
 
 
+@spoken("x")
 class Tensor(Operators["Tensor"], Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
 
@@ -529,7 +530,8 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         raise TypeError(
-            f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them"
+            f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them, "
+            "te.stack([a, b, ...]) puts several into one"
             + (
                 ""
                 if not self.dtype.is_integer
@@ -584,29 +586,24 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
         """The elements converted to another dtype."""
         return self._apply(Fn.CAST, self, dtype)  # type: ignore[no-any-return]
 
-    @numpy_keywords
     def sum(
         self, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None, initial: Any = None
     ) -> Tensor:
         """The sum over an axis, several, or all, of what a mask chooses; integers in 64 bits unless told."""
         return self._methods["sum"](self, axis, keepdims, dtype=dtype, where=where, initial=initial)  # type: ignore[no-any-return]
 
-    @numpy_keywords
     def mean(self, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None) -> Tensor:
         """The mean over an axis, several, or all, of what a mask chooses."""
         return self._methods["mean"](self, axis, keepdims, dtype=dtype, where=where)  # type: ignore[no-any-return]
 
-    @numpy_keywords
     def max(self, axis: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None) -> Tensor:
         """The largest element over an axis, several, or all, of what a mask chooses."""
         return self._methods["max"](self, axis, keepdims, where=where, initial=initial)  # type: ignore[no-any-return]
 
-    @numpy_keywords
     def min(self, axis: Any = None, keepdims: bool = False, *, where: Any = None, initial: Any = None) -> Tensor:
         """The smallest element over an axis, several, or all, of what a mask chooses."""
         return self._methods["min"](self, axis, keepdims, where=where, initial=initial)  # type: ignore[no-any-return]
 
-    @numpy_keywords
     def prod(
         self, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None, initial: Any = None
     ) -> Tensor:

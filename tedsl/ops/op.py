@@ -249,7 +249,7 @@ class Op:
         if not call.arrays:
             raise TypeError(
                 f"op {self.signature}: no argument is an array; called at {user_location()} "
-                "(numbers are static: give np.asarray(x) for an array of rank 0)"
+                "(numbers are static, and lists of them too: np.asarray(x) is an array)"
             )
         traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
         if traced is not None:  # an array of te.functionalize, which may stand beside others

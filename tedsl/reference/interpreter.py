@@ -17,7 +17,7 @@ from tedsl.analysis.pointwise import Array, held_type, rounded
 from tedsl.analysis.sizes import axis_length, bind_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Axis, Expr, Read, Reduce, Var
-from tedsl.lang.keywords import own_keywords
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
@@ -38,7 +38,7 @@ def interpret(outputs: Tensor, feeds: Feeds | None = None, sizes: Mapping[Var, i
 def interpret(
     outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None
 ) -> tuple[Array, ...]: ...
-@own_keywords("feeds are a dict, by tensors or names: {'x': a}")
+@own_arguments(hint="feeds are a dict, by tensors or names: {'x': a}")
 def interpret(outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 

@@ -96,6 +96,11 @@ class Foreign:
         return A
 
 
+def view() -> Any:
+    """The stage of a schedule."""
+    return te.Schedule(x + 1)["add"]
+
+
 @pytest.mark.parametrize(
     ("written", "text"),
     [
@@ -109,6 +114,16 @@ class Foreign:
         (lambda: te.build(x, x + 1, schedules=None), "found schedules=; did you mean schedule=?"),  # type: ignore[call-arg]
         (lambda: te.build(x, x + 1, jit=True), "found jit=; it has inputs, outputs, schedule, target, alias"),  # type: ignore[call-arg]
         (lambda: te.evaluate(x + 1, x=A), "found x=; feeds are a dict, by tensors or names"),  # type: ignore[call-overload]
+        (lambda: te.select([x > 0], [x], 0.0), "te.select(c1, a, te.select(c2, b, d))"),
+        (lambda: te.select([x > 0], [x], default=0), "found default=; several conditions are nested: te.select("),  # type: ignore[call-overload]
+        (lambda: x.at(0, 1, value=2), "x.at at "),  # type: ignore[call-arg]
+        (lambda: x.at[0].set(values=2), "x.at[...].set at "),  # type: ignore[call-arg]
+        (lambda: x.at[0].set(), "expected x.at[...].set(value), found no value"),  # type: ignore[call-arg]
+        (lambda: x.std(dims=0), "x.std at "),  # type: ignore[call-arg]
+        (lambda: x.std(0, True, 1), "expected x.std(axis=None, keepdims=False, *, ddof=0, where=None), found 3 arguments"),
+        (lambda: view().tile("i0", 8), "expected s[stage].tile(i, j, i_factor, j_factor, tail=None), found no i_factor"),  # type: ignore[call-arg]
+        (lambda: view()["i0"].parallel(), "loops are named in directives: s['add'].parallel('i0')"),
+        (lambda: te.jit(lambda a: np.array([a[0, 0], a[0, 1]]))(A), "te.stack([a, b, ...]) makes a tensor of such"),
         (lambda: te.build(x, x + 1)({"x": A}), "give a dict of arrays by name as kern(**arrays)"),
     ],
 )
@@ -120,6 +135,7 @@ def test_what_cannot_be_meant_is_told(written: Callable[[], Any], text: str) -> 
 @pytest.mark.parametrize(
     ("written", "text"),
     [
+        (lambda: view().vectorized("i0"), "no directive 'vectorized': it is vectorize(...)"),
         (lambda: te.rand, "random numbers are in te.random, by keys"),
         (lambda: x.nbytes, "kern.stats tells that of a kernel"),
         (lambda: x.requires_grad_(), "derivatives are te.differentiate"),
