@@ -120,8 +120,8 @@ def view() -> Any:
         (lambda: x.at[0].set(values=2), "x.at[...].set at "),  # type: ignore[call-arg]
         (lambda: x.at[0].set(), "expected x.at[...].set(value), found no value"),  # type: ignore[call-arg]
         (lambda: x.std(dims=0), "x.std at "),  # type: ignore[call-arg]
-        (lambda: x.std(0, True, 1), "expected x.std(axis=None, keepdims=False, *, ddof=0, where=None), found 3 arguments"),
-        (lambda: view().tile("i0", 8), "expected s[stage].tile(i, j, i_factor, j_factor, tail=None), found no i_factor"),  # type: ignore[call-arg]
+        (lambda: x.std(0, True, 1), "expected x.std(axis=None, keepdims=False, *, ddof=0, where=None), found 3"),
+        (lambda: view().tile("i0", 8), "expected s[stage].tile(i, j, i_factor, j_factor, tail=None), found no"),
         (lambda: view()["i0"].parallel(), "loops are named in directives: s['add'].parallel('i0')"),
         (lambda: te.jit(lambda a: np.array([a[0, 0], a[0, 1]]))(A), "te.stack([a, b, ...]) makes a tensor of such"),
         (lambda: te.build(x, x + 1)({"x": A}), "give a dict of arrays by name as kern(**arrays)"),
