@@ -134,9 +134,8 @@ class StageView(Rich):
             raise AttributeError(f"a stage of a schedule has no directive {name!r}{told}", name=name, obj=self)
 
         def __getitem__(self, loop: object) -> NoReturn:
-            raise TypeError(
-                f"s[{self.name!r}] at {user_location()}: loops are named in directives: s[{self.name!r}].parallel({loop!r})"
-            )
+            stage = f"s[{self.name!r}]"
+            raise TypeError(f"{stage} at {user_location()}: loops are named in directives: {stage}.parallel({loop!r})")
 
     # What there is
 

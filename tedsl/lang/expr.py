@@ -123,8 +123,8 @@ class Expr(Operators["Expr"], RichFormula):
     def __float__(self) -> float:
         raise TypeError(
             f"`{self}` is symbolic: use te.cast(x, dtype) to convert, te.exp and the like in place of the functions of "
-            f"math, or te.evaluate to compute, at {user_location()}; an array cannot hold it: te.stack([a, b, ...]) makes "
-            "a tensor of elements, x.at[i].set(v) one with another element"
+            f"math, or te.evaluate to compute, at {user_location()}; an array cannot hold it: te.stack([a, b, ...]) "
+            "makes a tensor of elements, x.at[i].set(v) one with another element"
         )
 
     def __copy__(self) -> Expr:

@@ -155,7 +155,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: v.__setitem__(0, 1.0), TypeError, "v : .* cannot be assigned to, at .*te.functionalize"),
     (lambda: te.max(v[0], v[1]), TypeError, r"axis= takes te.reduce_axis .* of two values is te.maximum"),
     (lambda: int(v), TypeError, r"v : float32\[8\] has no number"),
-    (lambda: range(te.var("n")), TypeError, r"`n` is a size that is not known yet, at .*test_bad_input.py.*te.reduce_axis\(n\)"),
+    (lambda: range(te.var("n")), TypeError, r"`n` is a size .*, at .*test_bad_input.py.*reduce_axis\(n\)"),
     (lambda: np.add.reduce(v), TypeError, "np.add.reduce at .*test_bad_input.py.*takes arrays, found v"),
     (lambda: np.exp(v, out=np.ones(8)), TypeError, "np.exp with out= at .*takes arrays"),
     (lambda: np.linalg.norm(v), TypeError, "np.linalg.norm at .*takes arrays, found v"),
