@@ -190,7 +190,7 @@ class _Printer:
 
     def apart(self, stage: str, op: Operation, level: Level) -> str:
         """How far the lanes of a vector lie from one another in what the stage stores, where they are no neighbors."""
-        if level.kind != "vectorized" or len(level.origin) != 1 or isinstance(op, Scatter):
+        if level.kind != "vectorized" or len(level.origin) != 1 or not isinstance(op, (Compute, Scan)):
             return ""
         names = dimensions(stage, op)
         axis = next(iter(level.origin))
@@ -200,10 +200,9 @@ class _Printer:
         orders = [s.directive.axes for s in self.plan.storage.get(stage, ()) if isinstance(s.directive, ReorderStorage)]
         order = list(orders[-1]) if orders else names
         inside = [op.output(0).shape[names.index(n)] for n in order[order.index(names[place]) + 1 :]]
-        if all(isinstance(n, int) for n in inside):
-            step = math.prod(inside)
-            return f", lanes {step} elements apart" * (step > 1)
-        return f", lanes {' * '.join(map(str, inside))} elements apart"
+        step = math.prod(n for n in inside if isinstance(n, int))
+        factors = [*map(str, (n for n in inside if not isinstance(n, int))), *[str(step)] * (step > 1)]
+        return f", lanes {' * '.join(factors)} elements apart" if factors else ""
 
     def extent(self, level: Level, there: int | None) -> str:
         """How many iterations there are; `there` of them where the stage is computed."""
