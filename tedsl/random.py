@@ -17,6 +17,7 @@ from tedsl.lang.axes import as_shape, reduce_axis
 from tedsl.lang.compute import compute
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Expr
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import argmax
 from tedsl.lang.tensor import Tensor
@@ -74,7 +75,7 @@ def split(key: Key, count: int = 2) -> Any:
 @takes_variables
 def fold_in(key: Key, data: Any) -> Any:
     """The key of `key` and a number, such as that of a step: an array, of tensors a tensor."""
-    if not isinstance(key, Tensor) and not isinstance(data, Tensor):
+    if not isinstance(key, Tensor) and not isinstance(data, (Tensor, Expr)):
         low = np.array([int(data) & 0xFFFFFFFF], "uint32")
         return np.concatenate(_hashed(key, low, "te.random.fold_in"))
     number = fn.cast(data[()] if isinstance(data, Tensor) else data, "uint32")

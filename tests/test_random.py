@@ -106,6 +106,19 @@ def test_a_step_draws_its_noise_in_the_kernel() -> None:
     np.testing.assert_array_equal(step(x, one), te.evaluate(random.normal(one, (4, 5)), {}))
 
 
+def test_the_step_of_a_scan_has_a_key_of_its_own() -> None:
+    x, key = te.placeholder((6,), name="x"), random.key(3)
+
+    def step(s: te.Tensor, t: Any) -> te.Tensor:
+        return te.where(t == 0, x, s[t - 1] * random.normal(random.fold_in(key, t), (6,)))
+
+    noise = [te.evaluate(random.normal(random.fold_in(key, t), (6,)), {}) for t in range(1, 4)]
+    path = te.scan([(4, 6)], step)
+    last, slope = te.evaluate([path[3], te.differentiate(path[3].sum(), x)], {x: ROWS[0, :6]})
+    np.testing.assert_allclose(last, ROWS[0, :6] * np.prod(noise, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(slope, np.prod(noise, axis=0), rtol=1e-5)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a seed": (lambda: random.key(1.5), "seed: expected an integer, found 1.5"),
     "a key": (lambda: random.uniform([1, 2]), r"expected te.random.key\(seed\).* found \[1, 2\]"),

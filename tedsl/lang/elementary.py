@@ -31,6 +31,20 @@ def _operands(*values: Any, what: str) -> tuple[Any, ...]:
     return tuple(v if isinstance(v, Operators) or not np.ndim(v) else as_tensor(v, f"te.{what}") for v in values)
 
 
+def _float(x: Any, what: str) -> Any:
+    """A float of the dtype in which NumPy computes a function of x."""
+    (x,) = _operands(x, what=what)
+    return fn.cast(x, fn.sin(x).dtype)
+
+
+def _floats(a: Any, b: Any, what: str) -> tuple[Any, Any]:
+    """Both as floats of the dtype in which NumPy computes a function of the two."""
+    a, b = _operands(a, b, what=what)
+    kind = fn.hypot(a, b).dtype
+    a, b = (fn.cast(v, kind) if hasattr(v, "dtype") else v for v in (a, b))
+    return a, b
+
+
 @of_one
 @takes_variables
 def square(x: Any) -> Any:
@@ -44,16 +58,14 @@ def square(x: Any) -> Any:
 @takes_variables
 def deg2rad(x: Any) -> Any:
     """Degrees as radians."""
-    (x,) = _operands(x, what="deg2rad")
-    return x * (math.pi / 180.0)
+    return _float(x, "deg2rad") * (math.pi / 180.0)
 
 
 @of_one
 @takes_variables
 def rad2deg(x: Any) -> Any:
     """Radians as degrees."""
-    (x,) = _operands(x, what="rad2deg")
-    return x * (180.0 / math.pi)
+    return _float(x, "rad2deg") * (180.0 / math.pi)
 
 
 @of_one
@@ -85,7 +97,7 @@ def fmin(a: Any, b: Any) -> Any:
 @takes_variables
 def heaviside(x: Any, middle: Any) -> Any:
     """0 below 0, 1 above it, `middle` at 0; NaN stays NaN."""
-    x, middle = _operands(x, middle, what="heaviside")
+    x, middle = _floats(x, middle, "heaviside")
     return fn.select(x == 0, middle, fn.select(x < 0, 0.0, fn.select(x > 0, 1.0, x)))
 
 
@@ -93,7 +105,7 @@ def heaviside(x: Any, middle: Any) -> Any:
 @takes_variables
 def logaddexp(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b)), without overflow."""
-    a, b = _operands(a, b, what="logaddexp")
+    a, b = _floats(a, b, "logaddexp")
     far = fn.maximum(a, b) + fn.log1p(fn.exp(-fn.abs(a - b)))
     return fn.select(a == b, a / 2 + b / 2 + math.log(2.0), far)  # infinities of one sign have no distance
 
@@ -109,7 +121,7 @@ def logical_xor(a: Any, b: Any) -> Any:
 @takes_variables
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
     """Whether |a - b| is at most atol + rtol |b|; infinities are close to themselves, and NaN if `equal_nan`."""
-    a, b = _operands(a, b, what="isclose")
+    a, b = _floats(a, b, "isclose")
     near = (fn.abs(a - b) <= atol + rtol * fn.abs(b)) & fn.isfinite(b)
     same = near | (a == b)
     return same | ((a != a) & (b != b)) if equal_nan else same

@@ -100,6 +100,19 @@ def test_elements_and_gradients() -> None:
     np.testing.assert_allclose(te.evaluate(both, {x: V}), np.ones(6))
 
 
+@pytest.mark.parametrize("other", ["bool", "int8", "uint8", "int16", "int64", "float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "uint8", "float16"])
+def test_functions_of_pairs_are_floats_before_anything_overflows(dtype: str, other: str) -> None:
+    a, b = np.array([1, 100, 3], dtype), np.array([0, 1, 100], other)
+    x, y = te.placeholder((3,), dtype), te.placeholder((3,), other)
+    for name in ("logaddexp", "heaviside", "isclose"):
+        want, found = getattr(np, name)(a, b), te.interpret(getattr(te, name)(x, y), {x: a, y: b})
+        assert (found.dtype, te.heaviside(x, 0.5).dtype) == (want.dtype, np.heaviside(a, 0.5).dtype)
+        np.testing.assert_allclose(found, want, rtol=2e-3)
+    assert te.interpret(te.isclose(x, y, atol=100), {x: a, y: b}).all()
+    assert te.deg2rad(x).dtype == np.deg2rad(a).dtype
+
+
 def test_functions_of_numpy_take_elements() -> None:
     x = te.placeholder((6,), "float64", name="x")
     z = te.compute((6,), lambda i: np.where(i < 2, np.clip(x[i], 0, 1), np.round(x[i], 1)) + np.nan_to_num(x[i]))
