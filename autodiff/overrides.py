@@ -63,6 +63,11 @@ def summands_of(tensor: Tensor, rule: Given, adjoint: Tensor, prefix: Shape) -> 
     deps, function = rule
     what = f"override of {tensor.name!r}"
     result = function(tensor, list(deps), adjoint)
+    if result is None:
+        raise TypeError(
+            f"differentiate: the {what} returned None, at {place_of(function)}; return one adjoint for each of "
+            f"{', '.join(d.name for d in deps)}, [None] where nothing flows"
+        )
     parts = tuple(result) if isinstance(result, Sequence) else (result,)
     if len(parts) != len(deps):
         raise ValueError(

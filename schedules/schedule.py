@@ -213,6 +213,12 @@ class Schedule(Rich):
         other.steps, other.plan = self.steps, self.plan
         return other
 
+    def __copy__(self) -> Schedule:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> Schedule:
+        return self.copy()  # tensors and directives never change, and directives name the tensors of this program
+
     def save(self, path: str | Path) -> None:
         """Write the directives, and what tells the program, as JSON."""
         Path(path).write_text(store.dumps(self.outputs, self.directives))

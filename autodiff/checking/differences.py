@@ -3,8 +3,8 @@
 Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
 sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
 set aside and counted. Unless atol is given, it is for derivatives of about 1 and shrinks with those that are smaller,
-so that a loss of 1e-7 is checked as well; and outputs that are large beside their derivatives, which leave a
-difference few digits, are allowed what they are rounded by and what a smaller step changes.
+in float64 and float32, so that a loss of 1e-7 is checked as well; and outputs that are large beside their derivatives,
+which leave a difference few digits, are allowed what they are rounded by and what a smaller step changes.
 """
 
 from __future__ import annotations
@@ -41,15 +41,18 @@ Each = Callable[[Mapping[Tensor, Array], Tensor, Array], Array]
 # dtype -> (step, absolute tolerance, relative tolerance)
 _DEFAULTS = {
     "float64": (1e-6, 1e-6, 1e-5),
-    "float32": (2e-2, 2e-2, 2e-2),
+    "float32": (2e-2, 2e-3, 2e-3),
     "float16": (2e-1, 2e-1, 1e-1),
     "bfloat16": (5e-1, 5e-1, 2e-1),
 }
+# How far one-sided differences lie apart, beside derivatives, where there is a kink.
+_KINK = {"float64": 1e-4, "float32": 0.2, "float16": 2.0, "bfloat16": 5.0}
 # Units in the last place by which an output may be off; relative size of a unit.
-_ROUNDINGS = 4
+_ROUNDINGS = {"float64": 4, "float32": 16, "float16": 4, "bfloat16": 4}
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 AT_ONCE = 32  # elements that are moved in one evaluation, fewer where its tensors would take more than this
 LIMIT = 1 << 22  # numbers
+_SCALED = ("float64", "float32")  # others have too few digits for steps small enough
 LEAST_SCALE = 1e-6  # derivatives are taken to be as large as this
 MOVES = (0.0, 1.0, -1.0, 0.5, -0.5)  # steps by which an element is moved
 # Extent given to each symbolic size when values are drawn here.
@@ -178,7 +181,7 @@ def _check_output(
     def rounding(ahead: Array, behind: Array) -> float:
         """By how much rounding may move the contraction; an element that is equal may hide a change below its unit."""
         largest = np.maximum(np.abs(ahead), np.abs(behind))
-        units = np.where(np.isfinite(largest), np.where(ahead == behind, 1, _ROUNDINGS) * largest, 0.0)
+        units = np.where(np.isfinite(largest), np.where(ahead == behind, 1, _ROUNDINGS[output.dtype]) * largest, 0.0)
         return _UNIT[output.dtype] * float(np.sum(units * np.abs(weights.astype(np.float64))))
 
     each = _one_by_one(output, run) if run is not _by_definition else _together(output)
@@ -278,14 +281,16 @@ def _check_pair(
         for first in range(0, len(indices), probe.at_once)
         for difference in probe.differences(source, indices[first : first + probe.at_once], step)
     ]
-    scale = 1.0 if settings[1] is not None else _scale(output, analytic, found)
+    is_scaled = settings[1] is None and source.dtype in _SCALED
+    scale = _scale(analytic, found) if is_scaled else 1.0
+    kink = max(_KINK[source.dtype] if given is None else 10 * given for given in settings[1:])
     for index, (numeric, bend, change, noise) in zip(indices, found, strict=True):
         exact = float(analytic[index])
-        unsure = noise + 2 * change * (scale < 1) if settings[1] is None else 0.0
+        unsure = noise + 2 * change * (scale < 1 or source.dtype.name == "float32") if settings[1] is None else 0.0
         tolerance = scale * atol + rtol * abs(numeric) + unsure
         error = abs(exact - numeric)
         agrees = error <= tolerance or exact == numeric
-        if not agrees and max(bend, change) > 10 * max(atol, rtol) * (scale + abs(numeric)):
+        if not agrees and max(bend, change) > kink * (scale + abs(numeric)):
             kinks += 1
             continue
         checked += 1
@@ -297,9 +302,7 @@ def _check_pair(
     return PairReport(output.name, source.name, index, exact, numeric, step, tolerance, checked, kinks, ok)
 
 
-def _scale(output: Tensor, analytic: Array, found: Sequence[_Difference]) -> float:
-    """How large derivatives are, at most 1: what the absolute tolerance is multiplied by, in float64."""
-    if output.dtype.name != "float64":
-        return 1.0
+def _scale(analytic: Array, found: Sequence[_Difference]) -> float:
+    """How large derivatives are, at most 1: what the absolute tolerance is multiplied by."""
     sizes = np.abs([float(np.max(np.abs(analytic), initial=0.0)), *(difference.numeric for difference in found)])
     return float(min(1.0, max(np.max(sizes[np.isfinite(sizes)], initial=0.0), LEAST_SCALE)))

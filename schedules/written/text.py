@@ -22,7 +22,7 @@ from schedules.directives import (
     StoreAt,
     StoreRoot,
 )
-from schedules.loops import Level, base_of, definitions_of
+from schedules.loops import Level, base_of, definitions_of, nest_of
 from schedules.placing.ahead import is_asked_ahead, why_in_turn
 from schedules.plan import Plan, dimensions
 from schedules.written.extents import ExtentsThere
@@ -183,10 +183,19 @@ class _Printer:
                     made += [INDENT * depth + line for line in lines]
         made += [INDENT * depth + let for let in reversed(printed_lets(nest))]
         style = replace(self.style, names=self.style.names.inner())
+        self.name_axes(stage, op, style.names)
         if any(isinstance(d, Atomic) for d in given):
             made.append(f"{INDENT * depth}atomically:")
             depth += 1
         return made + [INDENT * depth + line for line in _STATEMENTS[type(op)](op, style, base_of(definition))]
+
+    def name_axes(self, stage: str, op: Operation, names: Names) -> None:
+        """Axes are called as directives call their loops, though a tensor may be called so, too."""
+        numbers = {names.of(t) for t in (*op.inputs, *op.outputs) if not t.ndim}
+        for level in nest_of(stage, op, "body").levels:
+            axis = next(iter(level.origin), None)
+            if isinstance(axis, Axis) and len(level.origin) == 1 and level.name not in numbers:
+                names.alias(axis, level.name)
 
     def apart(self, stage: str, op: Operation, level: Level) -> str:
         """How far the lanes of a vector lie from one another in what the stage stores, where they are no neighbors."""

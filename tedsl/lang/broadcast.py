@@ -11,7 +11,7 @@ from tedsl.lang.dtypes import BOOL, INT8, INT32, as_dtype
 from tedsl.lang.elements import as_tensor, is_one, scalar_operand, shape_text, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import same_extent
+from tedsl.lang.extents import same_extent, two_of_a_name
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.titles import takes_variables
@@ -71,6 +71,7 @@ def broadcast_shapes(tensors: list[Tensor], what: str) -> Shape:
                 raise ValueError(
                     f"{what} at {user_location()}: shapes do not broadcast: {listed}; dimension -{back} is "
                     f"{found} in one and {extent} in another; expected equal extents or 1"
+                    f"{two_of_a_name(found, extent)}"
                 )
             found = extent if found is None or is_one(found) else found
         assert found is not None

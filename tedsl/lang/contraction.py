@@ -11,7 +11,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import as_tensors, is_one
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import number, same_extent
+from tedsl.lang.extents import number, same_extent, two_of_a_name
 from tedsl.lang.reducers import BUILTIN, reduce_expr
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.tensor import Tensor
@@ -210,6 +210,6 @@ def _extents(terms: Sequence[tuple[Tensor, Labels]], what: str) -> dict[Any, Exp
             elif not is_one(extent) and not same_extent(known[0], extent):
                 raise ValueError(
                     f"{what} at {user_location()}: extents do not agree: {known[0]} in {known[1]!r}, "
-                    f"but {extent} in {tensor!r}"
+                    f"but {extent} in {tensor!r}{two_of_a_name(known[0], extent)}"
                 )
     return {label: extent for label, (extent, _) in found.items()}

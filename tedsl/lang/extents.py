@@ -19,7 +19,7 @@ from tedsl.lang.traverse import topological
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
 
-__all__ = ["decided", "number", "same_extent", "same_layout", "simplify_extent"]
+__all__ = ["decided", "number", "same_extent", "same_layout", "simplify_extent", "two_of_a_name"]
 
 
 def number(expr: Expr | None) -> int | None:
@@ -30,6 +30,15 @@ def number(expr: Expr | None) -> int | None:
 def same_extent(a: Expr, b: Expr) -> bool:
     """Whether two extents are equal for every value of the variables (as far as the normal form shows)."""
     return a is b or simplify_extent(a) is simplify_extent(b)
+
+
+def two_of_a_name(*extents: Expr) -> str:
+    """For messages about extents that differ: a note on two variables that are written alike, or nothing."""
+    known: dict[str, Expr] = {}
+    for node in topological(extents):
+        if isinstance(node, Var) and known.setdefault(node.name, node) is not node:
+            return f"; these are two sizes called {node.name}: each te.var makes a new one, so make one for both"
+    return ""
 
 
 def same_layout(a: Tensor, b: Tensor) -> bool:

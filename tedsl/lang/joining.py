@@ -23,7 +23,7 @@ from tedsl.lang.elements import (
 )
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import simplify_extent, two_of_a_name
 from tedsl.lang.indexing import slice_axis
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Shape, Tensor
@@ -46,6 +46,7 @@ def _agree(parts: list[Tensor], shapes: list[Shape], what: str, but: str) -> Non
             raise ValueError(
                 f"{what} at {user_location()}: expected equal shapes{but}, found {parts[0].name} "
                 f"{shape_text(parts[0].extents)} and {part.name} {shape_text(part.extents)}"
+                f"{two_of_a_name(*parts[0].extents, *part.extents)}"
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -91,6 +91,41 @@ class TestFunctions:
     def test_bad_input(self, call: Any, message: str) -> None:
         with pytest.raises(TypeError, match=rf"gradcheck at {__file__}:\d+: .*{message}"):
             call()
+
+
+class TestSingleFloats:
+    """Tolerances that shrink with the derivatives: an absolute one of 0.02 took every rule for small ones as right."""
+
+    PROGRAMS: ClassVar[dict[str, Any]] = {
+        "a loss": lambda z: ((z - 1) ** 2).mean() * 1e-4,
+        "a mean": lambda z: z.mean(),
+        "a small sum": lambda z: (z * 1e-3).sum(),
+        "a large sum": lambda z: (z * 1e3 + 1e4).sum(),
+        "elements": lambda z: te.tanh(z),
+    }
+
+    @pytest.mark.parametrize("program", PROGRAMS)
+    @pytest.mark.parametrize("factor", [-3.0, -1.0, 0.0, 0.98])
+    def test_wrong_rules_are_found(self, program: str, factor: float) -> None:
+        x = te.placeholder((4,), name="x")
+        z = te.sin(x).named("z")
+        loss = self.PROGRAMS[program](z)
+        given = {x: np.linspace(0.2, 1.0, 4, dtype="float32")}
+        assert te.gradcheck(loss, [x], given).ok
+        wrong = te.gradcheck(
+            loss, [x], given, override={z: lambda z, i, h: [factor * h * te.cos(x)]}, raise_exception=False
+        )
+        assert not wrong.ok
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_right_ones_are_not(self, seed: int) -> None:
+        a, b = te.placeholder((4, 4), name="a"), te.placeholder((4, 4), name="b")
+        for y in (
+            te.tanh(a @ b).sum(), (a @ b).var(), (a + 100).std() + b.norm(), te.log(1 + te.exp(a @ b)).mean(),
+            te.maximum(a @ b, 0).sum(), ((a * 1000) @ b).sum() ** 2, te.sin(10 * a).sum() + te.cos(5 * b).sum(),
+            (a * 20).logsumexp(1).sum() + b.max(0).sum(), (a * b[0, 0] + 1e4).mean(), te.exp(8 * a).sum() + b.prod(),
+        ):  # fmt: skip
+            assert te.gradcheck(y, [a, b], seed=seed).ok
 
 
 class TestNoDependence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -154,3 +155,38 @@ def test_an_alias_that_cannot_be_proven_names_donation() -> None:
     with pytest.raises(te.AliasError, match=r"give donate=\[w\] in place of alias="):
         te.build([w, y, rate], [loss, new], alias={new: w})
     te.build([w, y, rate], [loss, new], donate=[w])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [lambda a, b: a + b, lambda a, b: a @ b, lambda a, b: te.stack([a, b]), lambda a, b: te.select(a > 0, a, b)],
+)
+def test_two_sizes_of_one_name_are_told(written: Callable[[Any, Any], Any]) -> None:
+    a, b = (te.placeholder((te.var("n"),), name=name) for name in "ab")
+    with pytest.raises(ValueError, match=r"these are two sizes called n: each te.var makes a new one"):
+        written(a, b)
+
+
+def test_a_rule_that_forgets_to_return_is_told() -> None:
+    y = te.sin(x).named("y")
+    for rule in (lambda t, deps, head: None, ([x], lambda t, deps, head: None)):
+        with pytest.raises(TypeError, match=r"override of 'y' returned None, at .*one adjoint for each of x, \[None\]"):
+            te.differentiate(y.sum(), x, override={y: rule})
+
+
+def test_schedules_are_copied() -> None:
+    y = (x + 1).named("y")
+    z = te.compute((4, 3), lambda i, j: y[i, j] * 2, name="z")
+    s = te.Schedule(z)
+    s[y].compute_at(z, "i")
+    for other in (copy.copy(s), copy.deepcopy(s)):
+        assert str(other) == str(s)
+        other[z].vectorize("j")
+        assert str(other) != str(s)
+
+
+def test_printed_loops_and_statements_name_an_axis_alike() -> None:
+    j = te.compute((3,), lambda i: te.exp(-i / 6), name="j")
+    assert str(te.Schedule((x * j).named("y"))).endswith("for i < 4:\n  for j < 3:\n    y[i, j] = x[i, j] * j[j]")
+    number = te.placeholder((), name="j")
+    assert str(te.Schedule((x * number).named("y"))).endswith("y[i, j_1] = x[i, j_1] * j")
