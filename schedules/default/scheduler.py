@@ -176,7 +176,8 @@ def _with_common_sums(
 def stored(plan: Plan) -> Plan:
     """The plan in which every stage is computed whole before its readers, by loops as they are written."""
     final = plan.program.final
-    return _said(plan, [ComputeRoot(stage=name) for name in plan.program.stages if name not in final])
+    stages = [name for name, op in plan.program.stages.items() if name not in final and not isinstance(op, Extern)]
+    return _said(plan, [ComputeRoot(stage=name) for name in stages])
 
 
 def _handles(rw: Rewriting, stages: Mapping[str, Operation]) -> dict[tuple[Operation, int], tuple[str, int]]:

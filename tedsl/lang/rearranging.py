@@ -9,7 +9,7 @@ from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.elements import as_tensor, as_tensors, normal_axis, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Read
-from tedsl.lang.extents import simplify_extent
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.joining import concatenate
 from tedsl.lang.reshaping import expand_dims, ravel, reshape
 from tedsl.lang.shaping import as_int, diagonal, flip, swapaxes
@@ -69,7 +69,7 @@ def tile(x: Any, reps: Any) -> Tensor:
     shape = tuple(simplify_extent(n * c) for n, c in zip(wide.extents, counts, strict=True))
 
     def element(*axes: Any) -> Any:
-        pairs = zip(axes, wide.extents, counts, strict=True)
+        pairs = zip(axes, _divisors(wide), counts, strict=True)
         return Read(wide, tuple(a if c == 1 else a % n for a, n, c in pairs))
 
     return tensor_of(shape, element, f"{source.name}_tile")
@@ -147,6 +147,11 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     return flip(swapaxes(source, a, b), b) if turns else source
 
 
+def _divisors(x: Tensor) -> tuple[Any, ...]:
+    """The extents, 1 for 0: where there is no element, there is none to place."""
+    return tuple(1 if number(n) == 0 else n for n in x.extents)
+
+
 @takes_variables
 def kron(a: Any, b: Any) -> Tensor:
     """The Kronecker product: each element of `a` times the whole of `b`."""
@@ -156,8 +161,8 @@ def kron(a: Any, b: Any) -> Tensor:
     shape = tuple(simplify_extent(m * n) for m, n in zip(left.extents, right.extents, strict=True))
 
     def element(*axes: Any) -> Any:
-        outer = tuple(i // n for i, n in zip(axes, right.extents, strict=True))
-        inner = tuple(i % n for i, n in zip(axes, right.extents, strict=True))
+        outer = tuple(i // n for i, n in zip(axes, _divisors(right), strict=True))
+        inner = tuple(i % n for i, n in zip(axes, _divisors(right), strict=True))
         return Read(left, outer) * Read(right, inner)
 
     return tensor_of(shape, element, "kron")

@@ -75,7 +75,7 @@ class Scalars:
 
     Of the tensors that are `given` as arrays nothing is known, whatever computed them; `are_flat`: they are rows of all
     their elements. `ranges`: of extents. `held`: the dimensions of reads in which more is computed than is needed.
-    `product`: marks one that is added with one rounding.
+    `product`: marks one that is added with one rounding. `idle`: dimensions along which all elements are the same.
     """
 
     def __init__(
@@ -83,8 +83,10 @@ class Scalars:
         given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, are_flat: bool = False,
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
         product: Callable[[Halide, str], Halide] | None = None,
+        idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._read = read
+        self._idle = idle
         self._product = product
         self._held = held
         self._are_flat = are_flat
@@ -228,7 +230,11 @@ class Scalars:
         extents, held = node.tensor.extents, self._held.get(node, ())
         if self._are_flat and node.tensor in self._given and not held and (row := indices.row_of(node)) is not None:
             return self._read(node.tensor, (self.index(*row),))
-        place = [self.index(i, n) for i, n in zip(node.indices, extents, strict=True)]
+        idle = self._idle.get(node.tensor, ())
+        place = [
+            hl.Expr(0) if dim in idle and not indices.is_plain(i) else self.index(i, n)
+            for dim, (i, n) in enumerate(zip(node.indices, extents, strict=True))
+        ]
         for dim in held:
             place[dim] = _clamped(place[dim], self.extent(extents[dim]))
         if place:

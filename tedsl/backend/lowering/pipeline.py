@@ -17,6 +17,7 @@ import halide as hl
 from schedules.pieces import Piece
 from tedsl.analysis.checks import ReadCheck
 from tedsl.analysis.hazards import Order
+from tedsl.analysis.idle_places import idle_places
 from tedsl.analysis.places import are_places
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.finite_checks import operations_below
@@ -148,7 +149,7 @@ def lower(
     own = outputs if in_place and not added else ()
     seen = (*given, *outputs) if promised else ()
     ctx = Context(images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops, held=held)
-    ctx.needed, ctx.pieces = _needed(operations, outputs), pieces
+    ctx.needed, ctx.pieces, ctx.idle = _needed(operations, outputs), pieces, idle_places(operations)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
     ctx.added = {

@@ -117,6 +117,7 @@ class Context:
         self.fuses = fuses  # whether products in sums are marked
         self.loops = loops  # by the names of stages
         self.held = held
+        self.idle: Mapping[Tensor, frozenset[int]] = {}
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes, or at one place in the row of all elements."""
@@ -142,7 +143,7 @@ class Context:
         flat = self.arrays.are_flat
         return Scalars(
             read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants, are_flat=flat,
-            held=self.held, product=self.product,
+            held=self.held, product=self.product, idle=self.idle,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:
