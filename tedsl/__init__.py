@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
-    "autodiff": ("differentiate", "gradcheck", "hvp", "jvp"),
+    "autodiff": ("differentiate", "gradcheck"),
     "tedsl.analysis.arrays.files": ("load", "save"),
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("Schedule", "build", "evaluate"),
@@ -65,6 +65,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.ops.transforms.batches": ("vmap",),
     "tedsl.ops.transforms.compilation": ("jit",),
     "tedsl.ops.transforms.derivatives": ("grad", "hessian", "jacobian", "value_and_grad"),
+    "tedsl.ops.transforms.forward": ("hvp", "jvp"),
     "tedsl.reference": ("interpret",),
 }  # fmt: skip
 
@@ -80,7 +81,7 @@ _PACKAGES = (
 __all__ = sorted([*_HOME, *_PACKAGES])
 
 if TYPE_CHECKING:
-    from autodiff import differentiate as differentiate, gradcheck as gradcheck, hvp as hvp, jvp as jvp
+    from autodiff import differentiate as differentiate, gradcheck as gradcheck
     from tedsl import dask as dask, display as display, ops as ops, random as random, testing as testing
     from tedsl.analysis.arrays.files import load as load, save as save
     from tedsl.analysis.checked import checked as checked
@@ -140,6 +141,7 @@ if TYPE_CHECKING:
         jacobian as jacobian,
         value_and_grad as value_and_grad,
     )
+    from tedsl.ops.transforms.forward import hvp as hvp, jvp as jvp
     from tedsl.reference import interpret as interpret
 
     __version__: str

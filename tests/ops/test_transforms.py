@@ -244,6 +244,31 @@ def test_jacobians_and_hessians_against_differences() -> None:
     np.testing.assert_allclose(curved, differences(te.grad(energy(te)), x), rtol=1e-6, atol=1e-8)
 
 
+def test_functions_of_arrays_along_directions() -> None:
+    x, y, v, w = (normal(3) for _ in range(4))
+    value, along = te.jvp(lambda p, y: {"p": p["x"] * y, "s": te.sin(y)}, ({"x": x}, y), ({"x": v}, w))
+    np.testing.assert_allclose(value["p"], x * y, rtol=1e-15)
+    np.testing.assert_allclose(along["p"], v * y + x * w, rtol=1e-14)
+    np.testing.assert_allclose(along["s"], np.cos(y) * w, rtol=1e-14)
+    assert te.jvp(lambda x: x * x, 3.0, 1.0) == (9.0, 6.0)
+    np.testing.assert_allclose(te.hvp(lambda x: (x**3).sum(), x, v), 6 * x * v, rtol=1e-14)
+    both = te.hvp(lambda x, y: (x * x * y).sum(), (x, y), (v, w))
+    np.testing.assert_allclose(both[0], 2 * y * v + 2 * x * w, rtol=1e-14)
+    np.testing.assert_allclose(both[1], 2 * x * v, rtol=1e-14)
+    same = te.jit(lambda x, v: te.jvp(lambda a, b: a * b, (x, x), (v, v))[1])
+    np.testing.assert_allclose(same(x, v), 2 * x * v, rtol=1e-14)
+
+
+def test_directions_are_as_many_as_arguments() -> None:
+    x = normal(3)
+    with pytest.raises(TypeError, match="a direction for each argument.* found tuple and ndarray"):
+        te.jvp(lambda x: x, (x,), x)
+    with pytest.raises(ValueError, match="a direction for each argument, found 2 for 1"):
+        te.hvp(lambda x: x.sum(), (x,), (x, x))
+    with pytest.raises(ValueError, match="reduce it, as with .sum"):
+        te.hvp(lambda x: x * x, x, x)
+
+
 def test_many_examples_are_a_loop_over_one() -> None:
     def f(p: Any, x: Any) -> Any:
         w, b = p["w"], p["b"]

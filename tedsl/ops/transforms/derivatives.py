@@ -17,7 +17,7 @@ from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
 from tedsl.ops.transforms.numbers import as_array, constant, is_number, weak_dtype
 
-__all__ = ["grad", "hessian", "jacobian", "value_and_grad"]
+__all__ = ["By", "check_loss", "grad", "hessian", "jacobian", "value_and_grad"]
 
 Argnums = int | tuple[int, ...]
 
@@ -65,7 +65,7 @@ def jacobian(
     inner, numbers = traceable(f, "jacobian"), _positions(argnums, "jacobian")
 
     def rule(*args: Any, **kwargs: Any) -> Any:
-        by = _By(args, numbers, f"te.jacobian of {name_of(f)}")
+        by = By(args, numbers, f"te.jacobian of {name_of(f)}")
         result, aux = _parted(inner(*by.args, **kwargs), has_aux, by.what)
         found = map_leaves(tidied(result), "result", lambda leaf, name: _rows(leaf, by, argnums, name))
         return (found, aux) if has_aux else found
@@ -102,9 +102,9 @@ def _value_and_grad(f: Callable[..., Any], argnums: Argnums, has_aux: bool, name
     inner, numbers = traceable(f, name), _positions(argnums, name)
 
     def rule(*args: Any, **kwargs: Any) -> Any:
-        by = _By(args, numbers, f"te.{name} of {name_of(f)}")
+        by = By(args, numbers, f"te.{name} of {name_of(f)}")
         loss, aux = _parted(inner(*by.args, **kwargs), has_aux, by.what)
-        _check_loss(loss, by.what, has_aux)
+        check_loss(loss, by.what, has_aux)
         gradients = by.nested(differentiate(loss, by.tensors), argnums)
         return ((loss, aux) if has_aux else loss), gradients
 
@@ -112,7 +112,7 @@ def _value_and_grad(f: Callable[..., Any], argnums: Argnums, has_aux: bool, name
 
 
 @dataclass
-class _By:
+class By:
     """The tensors of some arguments, by which one differentiates, and the nests that they come from."""
 
     args: tuple[Any, ...]
@@ -173,7 +173,7 @@ def _has_no_slope(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, (bool, str, bytes)) or (callable(leaf) and not isinstance(leaf, Tensor))
 
 
-def _rows(result: Any, by: _By, argnums: Argnums, name: str) -> Any:
+def _rows(result: Any, by: By, argnums: Argnums, name: str) -> Any:
     """The Jacobian of one part of a result."""
     if isinstance(result, Static) and result.value is None:
         return result
@@ -198,7 +198,7 @@ def _parted(returned: Any, has_aux: bool, what: str) -> tuple[Any, Any]:
     return returned[0], tidied(returned[1])
 
 
-def _check_loss(loss: Any, what: str, has_aux: bool) -> None:
+def check_loss(loss: Any, what: str, has_aux: bool) -> None:
     expected = "expected a float tensor of rank 0 as the function's result"
     if not isinstance(loss, Tensor):
         loss = loss.value if isinstance(loss, Static) else loss

@@ -1,0 +1,96 @@
+"""`te.jvp`, `te.hvp`: derivatives along directions, of tensors in a program or of a function of arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import autodiff
+from tedsl.analysis.arrays.nests import map_leaves
+from tedsl.lang.errors import user_location
+from tedsl.lang.tensor import Tensor
+from tedsl.ops.signature import Static, leaves
+from tedsl.ops.transforms.derivatives import By, check_loss
+from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable
+from tedsl.ops.transforms.numbers import as_array, constant, is_number
+
+__all__ = ["hvp", "jvp"]
+
+
+@overload
+def jvp(outputs: Tensor, inputs: Any, tangents: Any) -> Tensor: ...
+@overload
+def jvp(outputs: Sequence[Tensor], inputs: Any, tangents: Any) -> tuple[Tensor, ...]: ...
+@overload
+def jvp(outputs: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]: ...
+def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
+    """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list.
+
+    Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as `jax.jvp` has it.
+    """
+    if not callable(outputs):
+        return autodiff.jvp(outputs, inputs, tangents)
+    inner, what = traceable(outputs, "jvp"), f"te.jvp of {name_of(outputs)}"
+
+    def rule(inputs: Any, tangents: Any) -> Any:
+        by, directions = _along(inputs, tangents, what)
+        result = tidied(inner(*by.args))
+        parts = [t for t in leaves(result) if isinstance(t, Tensor)]
+        moved = iter(autodiff.jvp(parts, by.tensors, directions))
+        return result, map_leaves(result, "result", lambda t, name: next(moved) if isinstance(t, Tensor) else t)
+
+    return _applied(jvp, outputs, rule, inputs, tangents, what)
+
+
+@overload
+def hvp(loss: Tensor, inputs: Tensor, vectors: Any) -> Tensor: ...
+@overload
+def hvp(loss: Tensor, inputs: Sequence[Tensor], vectors: Any) -> tuple[Tensor, ...]: ...
+@overload
+def hvp(loss: Callable[..., Any], inputs: Any, vectors: Any) -> Any: ...
+def hvp(loss: Any, inputs: Any, vectors: Any) -> Any:
+    """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them.
+
+    Of a function of arrays, `te.hvp(f, a, v)` is an array like `a`; `te.hvp(f, (a, b), (v, w))` a tuple.
+    """
+    if not callable(loss):
+        return autodiff.hvp(loss, inputs, vectors)
+    inner, what = traceable(loss, "hvp"), f"te.hvp of {name_of(loss)}"
+
+    def rule(inputs: Any, tangents: Any) -> Any:
+        by, directions = _along(inputs, tangents, what)
+        value = inner(*by.args)
+        check_loss(value, what, has_aux=False)
+        return by.nested(autodiff.hvp(value, by.tensors, directions), by.numbers)
+
+    found = _applied(hvp, loss, rule, inputs, vectors, what)
+    return found if isinstance(inputs, (tuple, list)) else found[0]
+
+
+def _applied(make: Callable[..., Any], f: Any, rule: Any, inputs: Any, tangents: Any, what: str) -> Any:
+    """The rule of a function and directions, called on nests of arrays; one that is no sequence is the one argument."""
+    if isinstance(inputs, (tuple, list)) != isinstance(tangents, (tuple, list)):
+        raise TypeError(
+            f"{what} at {user_location()}: expected a direction for each argument, f(a, b) along (da, db); found "
+            f"{type(inputs).__name__} and {type(tangents).__name__}"
+        )
+    given = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (inputs, tangents)]
+    if len(given[0]) != len(given[1]):
+        raise ValueError(
+            f"{what} at {user_location()}: expected a direction for each argument, found {len(given[1])} for "
+            f"{len(given[0])}"
+        )
+    name = re.sub(r"\W", "", f"{make.__name__}_{name_of(f)}")
+    return Transformed(rule, name, (0, 1), True, (make, (f, inputs, tangents)))(*given)
+
+
+def _along(inputs: tuple[Any, ...], tangents: tuple[Any, ...], what: str) -> tuple[By, list[Tensor]]:
+    """The arguments of a function, and as many directions as there are tensors of floats in them."""
+    by = By(inputs, tuple(range(len(inputs))), what)
+    given = [
+        constant(as_array(leaf, by.weak)) if is_number(leaf) else leaf
+        for leaf in leaves(tangents)
+        if is_number(leaf) or isinstance(leaf, Tensor)
+    ]
+    return by, given
