@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from tedsl.lang.errors import place_of, user_location
 from tedsl.lang.extents import same_extent
+from tedsl.lang.signatures import takes
 from tedsl.lang.tensor import Shape, Tensor
 
 __all__ = ["Fdiff", "Given", "Override", "rules_of", "summand", "summands_of"]
@@ -28,7 +30,17 @@ def rules_of(override: Override | None, fdiff: Fdiff | None) -> dict[Tensor, Giv
             f"differentiate: fdiff must be a function of (output, input, head), found {type(fdiff).__name__}, at "
             f"{user_location()}"
         )
+    if fdiff is not None:
+        _check_takes(fdiff, "fdiff", "(output, input, head)")
     return {t: _rule(t, rule) for t, rule in (override or {}).items()}
+
+
+def _check_takes(function: Callable[..., Any], what: str, three: str) -> None:
+    if not takes(function, 3):
+        raise TypeError(
+            f"differentiate: {what} must be a function of three, {three}, found {signature(function)}, at "
+            f"{place_of(function)}"
+        )
 
 
 def _rule(tensor: Any, rule: Any) -> Given:
@@ -42,6 +54,7 @@ def _rule(tensor: Any, rule: Any) -> Given:
                 f"differentiate: the override of {tensor!r} has nothing to give adjoints to, as it reads no tensor, at "
                 f"{user_location()}; override what reads it"
             )
+        _check_takes(rule, f"the override of {tensor.name!r}", f"({tensor.name}, its inputs, head)")
         return tensor.op.inputs, rule
     if not isinstance(rule, tuple) or len(rule) != 2 or not callable(rule[1]):
         raise TypeError(
@@ -55,6 +68,8 @@ def _rule(tensor: Any, rule: Any) -> Given:
                 f"differentiate: the deps of the override of {tensor!r} must be tensors, found {type(dep).__name__}, "
                 f"at {user_location()}"
             )
+    listed = ", ".join(dep.name for dep in deps)
+    _check_takes(rule[1], f"the override of {tensor.name!r}", f"({tensor.name}, [{listed}], head)")
     return deps, rule[1]
 
 

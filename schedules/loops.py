@@ -432,7 +432,7 @@ _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
 def _serial(nest: Nest, name: str) -> Level:
     level = nest.level(name)
     if level.kind != "serial":
-        raise ScheduleError(f"loop {level.name!r} of {nest} is {level.kind} already; do this before")
+        raise ScheduleError(f"loop {level.name!r} of {nest} is {level.kind} already, and a loop is one thing only")
     return level
 
 

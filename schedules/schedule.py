@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from schedules.automatic import advanced, machine_for
 from schedules.directives import (
@@ -38,7 +38,7 @@ __all__ = ["Schedule"]
 COMPARISON = "tedsl.backend.comparison"
 
 
-@spoken("s")
+@spoken("s", made="te.Schedule")
 class Schedule(Rich):
     """How `outputs` are computed; stages without directives get the default treatment."""
 
@@ -59,6 +59,13 @@ class Schedule(Rich):
             raise ScheduleError(
                 f"te.Schedule at {user_location()}: there is nothing to schedule: the outputs are inputs themselves"
             )
+
+    if not TYPE_CHECKING:  # which would take every name for one that there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            told = _meant(name, vars(self).get("plan")) if not name.startswith("_") else ""
+            # With name and obj set, Python itself adds "Did you mean: 'stages'?" to the traceback.
+            raise AttributeError(f"a schedule has no attribute {name!r}{told}", name=name, obj=self)
 
     @property
     def directives(self) -> tuple[Directive, ...]:
@@ -275,3 +282,14 @@ class Schedule(Rich):
 
     def __repr__(self) -> str:
         return f"Schedule of {', '.join(t.name for t in self.outputs)} with {len(self.steps)} directives"
+
+
+def _meant(name: str, plan: Plan | None) -> str:
+    """What is written for an attribute that schedules do not have: a stage, or a directive, which stages have."""
+    stages = plan.program.stages if plan is not None else ()
+    if name in stages:
+        return f"; the stage is s[{name!r}]"
+    if hasattr(StageView, name):
+        example = repr(next(reversed(tuple(stages)), "stage"))
+        return f"; directives are of one stage: s[{example}].{name}(...)"
+    return "; print(s) shows its loops" if "loop" in name or "nest" in name or name in ("show", "print") else ""

@@ -159,7 +159,8 @@ else:
             return f": {OF_MODULES[name]}"
         if name in ("SGD", "Adam", "AdamW", "train_step"):
             return f": it is te.ops.optim.{name}"
-        return f": it is te.ops.{name}" if name in ops.__all__ else ""
+        close = next((known for known in __all__ if known.lower() == name.lower()), "")
+        return f": it is te.ops.{name}" if name in ops.__all__ else f": it is te.{close}" if close else ""
 
     # Hidden from type checkers, to whom it would make every name exist
 

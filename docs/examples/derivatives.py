@@ -18,7 +18,9 @@ te.differentiate(loss, x).explain()
 te.evaluate(
     te.jvp(loss, x, te.constant(np.array([1.0, 0.0, 0.0]))), {x: a}
 )  # the slope along the first element
-te.jvp(lambda x: te.exp(x), (a,), (np.ones(3),))  # of a function of arrays: its result, and the derivative of that
+te.jvp(
+    lambda x: te.exp(x), (a,), (np.ones(3),)
+)  # of a function of arrays: its result, and the derivative of that
 
 # %% te.hvp
 te.evaluate(te.hvp(loss, x, te.constant(np.ones(3))), {x: a})

@@ -91,6 +91,11 @@ class Overrun:
         shape = ", ".join(map(str, self.part.extents))
         return f"{'the steps' if own < 0 else f'dimension {own}'} of {self.part.name} : {self.tensor.dtype}[{shape}]"
 
+    def _counted(self) -> str:
+        """A reminder where data counts from the end."""
+        from_end = isinstance(self.value, int) and self.value < 0 and self.elements
+        return " (only integers and lists of Python count from the end, data does not)" if from_end else ""
+
     def _advice(self) -> str:
         """What to write where a scan reads a step that is not there yet."""
         op = self.op
@@ -113,6 +118,6 @@ class Overrun:
             return f"expected 0 <= index < {self.extent}; start the recurrence with te.select"
         name = self.tensor.name if self.part is None else self.part.name
         return (
-            f"expected 0 <= index < {self.extent}; guard the read with te.select or where=, "
+            f"expected 0 <= index < {self.extent}{self._counted()}; guard the read with te.select or where=, "
             f"or use {name}.at(..., mode='zero', 'clamp', 'reflect' or 'wrap')"
         )

@@ -27,6 +27,8 @@ __all__ = [
     "vars_of",
 ]
 
+MOST_TRIED = 64  # sizes, for a message
+
 _Dimension = tuple[Tensor, int, Expr, int]  # input, dimension, extent, the number found
 
 # Integer operations in unbounded arithmetic.
@@ -91,9 +93,20 @@ def _checked_extent(expr: Expr, sizes: Mapping[Var, int], place: str, what: str)
     value = evaluate_extent(expr, sizes, what)
     if not 0 <= value <= SIZE_MAX and not isinstance(expr, Const):
         largest = f"a symbolic extent is at most {SIZE_MAX}: split the axis in two"
-        problem = "an extent cannot be negative" if value < 0 else largest
+        problem = f"an extent cannot be negative{_wanted(expr, sizes, what)}" if value < 0 else largest
         raise ValueError(f"{what}: {place}: extent `{expr}` is {value} with {_given(expr, sizes)}; {problem}")
     return value
+
+
+def _wanted(expr: Expr, sizes: Mapping[Var, int], what: str) -> str:
+    """From which size on an extent of one symbol is none of less than nothing; NumPy's slices are empty before."""
+    if len(symbols := vars_of(expr)) != 1:
+        return ""
+    (symbol,), first = symbols, sizes[symbols[0]] + 1
+    for size in range(first, first + MOST_TRIED):
+        if evaluate_extent(expr, {symbol: size}, what) >= 0:
+            return f": it needs {symbol.name} >= {size}"
+    return ""
 
 
 def concrete_shape(tensor: Tensor, sizes: Mapping[Var, int], what: str = "te") -> tuple[int, ...]:

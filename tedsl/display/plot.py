@@ -14,6 +14,7 @@ from autodiff import Report, differentiate
 from tedsl.analysis.work import Work, work
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.tune import Tuned
+from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.reference import interpret
 
@@ -61,6 +62,11 @@ def _whole(axis: Any) -> None:
 
 def gradcheck_errors(report: Report, *, ax: Any = None) -> Any:
     """The worst error of each pair as a multiple of its tolerance; beyond 1 is wrong, 1e-6 is the least shown."""
+    if not isinstance(report, Report):
+        raise TypeError(
+            f"gradcheck_errors at {user_location()}: expected the report of te.gradcheck(y, x, raise_exception=False), "
+            f"found {type(report).__name__}"
+        )
     ax = _quiet(_axes(ax, (5.6, 0.7 + 0.34 * len(report.pairs))))
     names = [f"d{p.output}/d{p.input}" for p in report.pairs]
     ratios = [max(p.error / p.tolerance, 1e-6) if p.tolerance else float(p.error > 0) for p in report.pairs]

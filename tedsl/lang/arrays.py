@@ -6,6 +6,7 @@ Each is a compute underneath: what it makes can be inspected, differentiated and
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tedsl.lang import elementary, functions as fn, quantiles, rearranging, summaries
@@ -69,12 +70,16 @@ Tensor._numpy.update({name: globals()[name] for name in __all__})
 Tensor._numpy.update({
     "argsort": argsort, "searchsorted": searchsorted, "sort": sort,
     **_REDUCTIONS, "var": variance, "clip": fn.clip, "size": lambda x: x.size, "round": fn.round, "around": fn.round,
-    "ndim": lambda x: x.ndim, "shape": lambda x: x.shape,
+    "ndim": lambda x: x.ndim, "shape": lambda x: x.shape, "empty_like": zeros_like,
+    **{f"atleast_{ndim}d": partial(rearranging.at_least, ndim) for ndim in (1, 2, 3)},
 })  # fmt: skip
 for module in (elementary, quantiles, rearranging, summaries):
     Tensor._numpy.update({name: getattr(module, name) for name in module.__all__})
 Expr._numpy.update({"where": where, "clip": fn.clip, "round": fn.round, "around": fn.round})
 Expr._numpy.update({name: getattr(elementary, name) for name in elementary.__all__})
 Operators._ufuncs.update({name: getattr(elementary, name) for name in elementary.__all__})
-Operators._ufuncs.update(degrees=elementary.rad2deg, radians=elementary.deg2rad)
+Operators._ufuncs.update(
+    degrees=elementary.rad2deg, radians=elementary.deg2rad, positive=lambda x: +x, round=fn.round,
+    fabs=lambda x: fn.abs(x if x.dtype.is_float else fn.copysign(x, x)), signbit=lambda x: fn.copysign(1.0, x) < 0,
+)  # fmt: skip
 Expr._apply = staticmethod(expression_operator)

@@ -52,6 +52,11 @@ def reduce_axis(extent: Any, name: str | None = None) -> Axis:
 
     Without a name it is called like the variable that it is stored in.
     """
+    if isinstance(name, int) and isinstance(extent, int) and extent < name:
+        raise TypeError(
+            f"te.reduce_axis at {user_location()}: a range is one pair: te.reduce_axis(({extent}, {name})); found "
+            f"{name} for a name"
+        )
     name = given_name(name, "k", "te.reduce_axis")
     if not isinstance(extent, tuple):
         return Axis(name, as_extent(extent, f"reduce_axis {name!r}"), is_reduce=True)

@@ -14,11 +14,12 @@ from tedsl.lang.axes import as_shape, given_name
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Formal, Read, Reduce
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
-from tedsl.lang.signatures import parameters_of
+from tedsl.lang.signatures import defaults_of, parameters_of
 from tedsl.lang.step import present_step
-from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor, tell_of_arrays
+from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor, tell_of_arrays, tell_of_scalars
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["compute", "placeholder"]
 
 
+@own_arguments()
 def placeholder(shape: Any, dtype: object = "float32", name: str | None = None) -> Tensor:
     """A tensor whose elements are given when the kernel is called, by place or by its name.
 
@@ -46,6 +48,9 @@ def compute(shape: OfAxes[tuple[Element, ...]], *, name: Any = None) -> tuple[Te
 def compute(shape: Any, function: OfAxes[Element], name: Any = None) -> Tensor: ...
 @overload
 def compute(shape: Any, function: OfAxes[tuple[Element, ...]], name: Any = None) -> tuple[Tensor, ...]: ...
+@own_arguments(
+    hint="it takes a shape, a function of the axes, and name=; the dtype is that of the elements: te.cast(x, dtype)"
+)
 def compute(shape: Any, function: Any = None, name: Any = None) -> Any:
     """A tensor by its elements: `compute((n, m), lambda i, j: A[i, j] + 1)`; without a shape, ranges are inferred.
 
@@ -166,9 +171,12 @@ def axis_names(function: Callable[..., Any], rank: int | None, what: str, skip: 
             )
         names += [f"{rest}{d}" for d in range(len(names), rank)]
     if rank is not None and len(names) != rank:
+        counted = f"{len(names)} {'axis' if len(names) == 1 else 'axes'}"
+        others = defaults_of(function)
+        told = f"; {', '.join(others)}, which has a default, is its own and no axis" if others else ""
         raise ValueError(
-            f"{what} at {user_location()}: the function takes {len(names)} axes ({', '.join(names)}), "
-            f"the shape has {rank} dimensions"
+            f"{what} at {user_location()}: the function takes {counted} ({', '.join(names)}), "
+            f"the shape has {rank} dimensions{told}"
         )
     return names
 
@@ -178,6 +186,9 @@ def _called(function: Callable[..., Any], axes: tuple[Axis, ...], what: str) -> 
         return function(*axes)
     except AttributeError as error:
         tell_of_arrays(error)
+        raise
+    except TypeError as error:
+        tell_of_scalars(error)
         raise
     except NameError as error:
         raise NameError(

@@ -68,7 +68,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
         if hasattr(value, "__array__"):
             kind = f"{type(value).__module__}.{type(value).__name__}"
             raise TypeError(
-                f"{what} at {user_location()}: expected a tensor of tedsl, found {kind}; write te.constant(x)"
+                f"{what} at {user_location()}: expected a tensor of tedsl, found {kind}; write te.constant(array)"
             )
         found = f"{type(value).__name__} ({value!r:.60})" if not told else "a function"
         raise TypeError(f"{what} at {user_location()}: expected a tensor, found {found}{told}")

@@ -12,8 +12,6 @@ import sys
 import warnings
 from types import FrameType
 
-import numpy as np
-
 __all__ = [
     "AliasError",
     "GradientError",
@@ -29,12 +27,12 @@ __all__ = [
 
 _PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OWN_PACKAGES = ("tedsl", "autodiff", "schedules")
-_HYPOTHESIS = importlib.util.find_spec("hypothesis")
-# NumPy's functions written in Python call back into the library on behalf of the user, and so does what draws cases.
+# What calls back into the library on behalf of the user: functions written in Python, plots, what draws cases.
+_CALLING = ("hypothesis", "jax", "matplotlib", "numpy", "torch")
+_SPECS = filter(None, map(importlib.util.find_spec, _CALLING))
 _OWN_FOLDERS = (
     *(os.path.join(_PACKAGE_ROOT, name) + os.sep for name in _OWN_PACKAGES),
-    os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
-    *([os.path.dirname(_HYPOTHESIS.origin) + os.sep] if _HYPOTHESIS is not None and _HYPOTHESIS.origin else ()),
+    *(os.path.dirname(os.path.abspath(spec.origin)) + os.sep for spec in _SPECS if spec.origin),
 )
 
 

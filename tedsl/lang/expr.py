@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import freed_in_children
-from tedsl.lang.names import title_of
-from tedsl.lang.operators import Fn, Operators
+from tedsl.lang.names import OF_MODULES, title_of
+from tedsl.lang.operators import NAMES, Fn, Operators
 from tedsl.lang.rich import RichFormula
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class Expr(Operators["Expr"], RichFormula):
         def __getattr__(self, name: str) -> NoReturn:
             """Nothing of this name; those who ask mostly took an element for a tensor."""
             told = f"; over an axis it is te.{name}(lambda k: x[i, k])" if name in _OVER_AXES else ""
+            told = f"; it is te.{name}(x[i])" if name in self._ufuncs or name in NAMES else told
+            told = f"; {OF_MODULES[name]}" if name in OF_MODULES else told
             told = "; it is one number, of no axes" if name in ("shape", "ndim", "size") else told
             raise AttributeError(f"a scalar expression has no attribute {name!r}{told}", name=name, obj=self)
 
@@ -91,7 +93,14 @@ class Expr(Operators["Expr"], RichFormula):
         if isinstance(self, Var):
             raise TypeError(
                 f"`{self}` is a size that is not known yet, at {user_location()}; a loop over it is an axis: "
-                f"te.compute(({self},), lambda i: ...), te.sum over te.reduce_axis({self}), or te.scan(({self},), ...)"
+                f"te.compute(({self},), lambda i: ...), "
+                f"te.sum over te.reduce_axis({self}), or te.scan(({self},), ...); "
+                "te.zeros, te.ones and te.arange take one"
+            )
+        if self.dtype.is_float:
+            raise TypeError(
+                f"`{self}` is {self.dtype} and symbolic: its value is not known while the expression is written, at "
+                f"{user_location()}; as an index it is te.cast(x, 'int32')"
             )
         raise TypeError(
             f"`{self}` is symbolic: its integer value is not known while the expression is written, at "

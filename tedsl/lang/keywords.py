@@ -42,14 +42,19 @@ def own_arguments(title: str = "", hint: str = "", is_method: bool = False) -> C
     return decorated
 
 
-def spoken(title: str) -> Callable[[type[T]], type[T]]:
-    """The class, each public method of which says how it is called where its arguments do not fit."""
+def spoken(title: str, made: str = "") -> Callable[[type[T]], type[T]]:
+    """The class, each public method of which says how it is called where its arguments do not fit.
+
+    So does the class itself, where it is `made` by this name.
+    """
 
     def decorated(cls: type[T]) -> type[T]:
         for name, method in vars(cls).copy().items():
             if isinstance(method, FunctionType) and (name == "__call__" or not name.startswith("_")):
                 called = title if name == "__call__" else f"{title}.{name}"
                 setattr(cls, name, own_arguments(called, is_method=True)(method))
+        if made:
+            cls.__init__ = own_arguments(made, is_method=True)(cls.__init__)  # type: ignore[method-assign]
         return cls
 
     return decorated

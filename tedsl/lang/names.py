@@ -57,6 +57,16 @@ OF_MODULES: dict[str, str] = {
     "tree_map": "functions of arrays take nests as they are",
     **dict.fromkeys(("interpn", "map_coordinates"), "it is te.ops.grid_sample"),
     "histogram": "it is te.ops.histogram", "bincount": "it is te.scatter",
+    **{name: f"it is math.{name}" for name in ("e", "inf", "nan", "pi", "tau")}, "newaxis": "it is None: x[:, None]",
+    "lax": "lax.scan is te.scan, lax.cond te.select, lax.map te.vmap(f)",
+    **dict.fromkeys(("chunk", "array_split", "hsplit", "vsplit"), "it is te.split(x, parts, axis)"),
+    **dict.fromkeys(("delete", "insert"), "it is te.concatenate of slices, as of x[:3] and x[4:]"),
+    **dict.fromkeys(("array_equal", "array_equiv"), "it is (x == y).all()"),
+    "modf": "it is x - te.trunc(x) and te.trunc(x)", "empty_like": "it is te.zeros_like",
+    "digitize": 'it is te.searchsorted(bins, x, "right")', "fill_diagonal": "it is te.where(te.eye(n) > 0, value, x)",
+    "unwrap": "it is te.cumsum of differences, each less its te.round(d / period) * period",
+    "positive": "it is x", "fabs": "it is te.abs", "signbit": "it is te.copysign(1.0, x) < 0",
+    **{f"atleast_{ndim}d": "it is te.expand_dims" for ndim in (1, 2, 3)},
 }  # fmt: skip
 
 _CONVERSIONS = {
@@ -91,7 +101,7 @@ OF_TENSORS: dict[str, str] = {
     "nonzero": OF_MODULES["nonzero"], "masked_fill": "write te.where(mask, value, x)",
     "log_softmax": "write te.ops.log_softmax(x, axis)", "gather": "write te.take_along_axis(x, index, axis)",
     "median": "write te.sort(x, axis) and read its middle", "add_": "write x + y",
-    "fill": "write te.full_like(x, value)",
+    "fill": "write te.full_like(x, value)", "chunk": "write te.split(x, parts, axis)",
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def operand(value: Scalar) -> Expr | bool | int | float:
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return const(value)
     is_array = isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__")
-    hint = "; te.constant(array) makes it a tensor, of which an element is read: c[i]" if is_array else ""
+    hint = "; write te.constant(array), a tensor, of which an element is read as c[i]" if is_array else ""
     if is_array and not isinstance(value, (np.ndarray, list, tuple)):
         raise TypeError(
             f"expected a scalar expression or a tensor of tedsl at {user_location()}, found an array, "

@@ -110,7 +110,7 @@ UFUNCS = {
 NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
 MIRRORED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
 
-_NAMES = frozenset(u.__name__ for u in UFUNCS)
+NAMES = frozenset(u.__name__ for u in UFUNCS)
 
 
 R = TypeVar("R", covariant=True)
@@ -147,7 +147,7 @@ class Operators(Generic[R]):
         except TypeError as error:
             name = function.__name__
             own = next((repr(a) for a in (*args, *(kwargs or {}).values()) if isinstance(a, cls)), "a tensor of tedsl")
-            known = name in _NAMES or name in getattr(cls, "_numpy", ())
+            known = name in NAMES or name in getattr(cls, "_numpy", ())
             told = f"write te.{name}(x)" if known else instead_of(name)
             raise TypeError(
                 f"torch's {name} at {user_location()}: takes tensors of PyTorch, found {own:.60}; {told}"
@@ -251,6 +251,9 @@ class Operators(Generic[R]):
 
     def __abs__(self) -> R:
         return self._apply(Fn.ABS, self)
+
+    def __round__(self, digits: int | None = None) -> R:
+        return self._ufuncs["round"](self, digits or 0)
 
     def __invert__(self) -> R:
         return self._apply(Fn.INVERT, self)

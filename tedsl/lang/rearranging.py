@@ -30,6 +30,15 @@ def _each(tensors: Any, what: str, ndim: int) -> list[Tensor]:
     return [reshape(p, (*[1] * (ndim - p.ndim), *p.shape)) if p.ndim < ndim else p for p in parts]
 
 
+def at_least(ndim: int, *tensors: Any) -> Any:
+    """Tensors of so many dimensions or more, new ones where NumPy's atleast_1d, atleast_2d and atleast_3d put them."""
+    parts = as_tensors(tensors, f"np.atleast_{ndim}d")
+    made = tuple(expand_dims(p, 2) if ndim == 3 and p.ndim == 2 else p for p in parts)
+    made = tuple(reshape(p, (1, *p.shape, 1)) if ndim == 3 and p.ndim == 1 else p for p in made)
+    made = tuple(reshape(p, (*[1] * (ndim - p.ndim), *p.shape)) if p.ndim < ndim else p for p in made)
+    return made[0] if len(made) == 1 else made
+
+
 @takes_variables
 def hstack(tensors: Any) -> Tensor:
     """Side by side: joined along the second axis, vectors along their only one."""

@@ -22,7 +22,7 @@ from tedsl.lang.operators import Operators
 from tedsl.lang.packing import StepState, scan_of
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.step import ScanStep, written
-from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor, tell
+from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor, tell, tell_of_scalars
 from tedsl.lang.titles import titled
 
 if TYPE_CHECKING:
@@ -236,6 +236,8 @@ def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, wh
             if not isinstance(found, TypeError):
                 break
     assert refused is not None
+    if isinstance(refused, TypeError):
+        tell_of_scalars(refused, "; in te.scan the states come first, then the axes")
     raise refused
 
 

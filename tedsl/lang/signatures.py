@@ -11,7 +11,7 @@ from typing import Any
 
 from tedsl.lang.errors import user_location
 
-__all__ = ["parameters_of", "takes"]
+__all__ = ["defaults_of", "parameters_of", "takes"]
 
 
 def parameters_of(function: Callable[..., Any], what: str) -> tuple[list[str], str | None]:
@@ -26,6 +26,11 @@ def parameters_of(function: Callable[..., Any], what: str) -> tuple[list[str], s
     several = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return [p.name for p in positional if p.default is p.empty], several[0] if several else None
+
+
+def defaults_of(function: Callable[..., Any]) -> list[str]:
+    """The names of the arguments with a default."""
+    return [p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty]
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import weakref
 from collections.abc import Callable
 from dataclasses import field
@@ -407,6 +408,12 @@ def tell_of_arrays(error: AttributeError) -> None:
         )
 
 
+def tell_of_scalars(error: TypeError, hint: str = "") -> None:
+    """Say in Python's own error of `i[0]` where it was written and what it means."""
+    if re.fullmatch(r"'(Axis|Read|Apply|Const|Reduce|Var)' object is not subscriptable", str(error)):
+        error.args = (f"{error}, at {user_location()}: one scalar has no elements{hint}",)
+
+
 @spoken("x")
 class Tensor(Operators["Tensor"], Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
@@ -417,7 +424,12 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     _methods: ClassVar[dict[str, Callable[..., Any]]] = {}
     _numpy: ClassVar[dict[str, Callable[..., Any]]] = {}
 
-    def __init__(self, op: Operation, index: int) -> None:
+    def __init__(self, op: Operation, index: int = 0) -> None:
+        if not isinstance(op, Operation):
+            raise TypeError(
+                f"te.Tensor at {user_location()}: tensors are made by te.placeholder, te.compute and the like, and "
+                f"te.constant(array); found {type(op).__name__}"
+            )
         self.op = op
         self.index = index
         self.extents = op.shape_of(index)

@@ -91,6 +91,9 @@ def check_made(made: Any, args: tuple[Any, ...], options: dict[str, Any], fields
             f"parameters are given to its methods: opt = {example}, state = opt.init(params), then params, state = "
             "opt.update(params, grads, state)"
         )
+    rate = args[0] if args else options.get("lr", 0)
+    if isinstance(rate, (int, float)) and not rate >= 0:
+        raise ValueError(f"{what}: lr: expected a number of 0 or more, found {rate!r}")
     for name in options.keys() - set(fields):
         told = f"; it is {OTHER_NAMES[name]}" if name in OTHER_NAMES else ""
         raise TypeError(f"{what}: {name}= is no option; there are {', '.join(fields)}{told}")

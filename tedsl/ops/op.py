@@ -23,6 +23,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.host.units import parse_bytes
 from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import by_name
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
@@ -57,6 +58,7 @@ def op(
 ) -> Callable[[Callable[..., Any]], Op]: ...
 
 
+@own_arguments(hint="it has name=, save=, symbolic=, opt= and memory=; what is no array is static as it is")
 def op(
     function: Callable[..., Any] | None = None,
     *,

@@ -264,6 +264,10 @@ def __getattr__(name: str) -> Any:
     )
 
 
+def __dir__() -> list[str]:
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+
+
 class State(NamedTuple):
     """Parameters, what the optimizer keeps for each, and how many steps were done."""
 

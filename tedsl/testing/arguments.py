@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import own_arguments
 from tedsl.testing.misuse import check_described, check_descriptions
 
 __all__ = ["Arguments", "ArraySpec", "SampledCall", "array"]
@@ -53,6 +54,7 @@ class ArraySpec:
             raise ValueError(f"te.testing.array: expected low < high, found {self.low} and {self.high}")
 
 
+@own_arguments("te.testing.array")
 def array(
     shape: str | Sequence[str | int],
     dtype: str | None = None,

@@ -57,6 +57,11 @@ def check_op(
     raised as a CheckError (or returned, with raise_exception=False) with a snippet that shows it again.
     """
     __tracebackhide__ = True  # pytest shows the test and the report
+    if not callable(op):
+        raise TypeError(
+            f"te.testing.check_op at {user_location()}: expected a function of tensors, found {type(op).__name__} "
+            f"({op!r:.40})"
+        )
     wanted = _checks(checks)
     rules = Rules(op, vjp, jvp)
     drawn = Arguments.of(op, arguments, named, sizes, _dtypes(dtypes))

@@ -94,7 +94,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: te.compute((8, 2), lambda i: v[i]),
         ValueError,
-        r"the function takes 1 axes \(i\), the shape has 2 dimensions",
+        r"the function takes 1 axis \(i\), the shape has 2 dimensions",
     ),
     (lambda: te.compute((8,), lambda i, j: v[i]), ValueError, r"takes 2 axes \(i, j\), the shape has 1 dimensions"),
     (lambda: v.at(0, 1, mode="zero"), ValueError, r"expected 1 indices for v : float32\[8\], found 2"),

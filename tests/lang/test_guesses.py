@@ -97,6 +97,9 @@ class Foreign:
         return A
 
 
+LOSS = te.sum(x).named("loss")
+
+
 def view() -> Any:
     """The stage of a schedule."""
     return te.Schedule(x + 1)["add"]
@@ -126,6 +129,27 @@ def view() -> Any:
         (lambda: view()["i0"].parallel(), "loops are named in directives: s['add'].parallel('i0')"),
         (lambda: te.jit(lambda a: np.array([a[0, 0], a[0, 1]]))(A), "te.stack([a, b, ...]) makes a tensor of such"),
         (lambda: te.build(x, x + 1)({"x": A}), "give a dict of arrays by name as kern(**arrays)"),
+        (lambda: te.scan((9,), lambda t, s: s[t - 1]), "'Axis' object is not subscriptable, at "),
+        (lambda: te.scan((9,), lambda t, s: s[t - 1]), "one scalar has no elements; in te.scan the states come first"),
+        (lambda: te.compute((4,), lambda i: x[i, 0][0]), "'Read' object is not subscriptable, at "),
+        (lambda: te.compute((4,), lambda i: x[i, 0], dtype="int8"), "the dtype is that of the elements: te.cast"),  # type: ignore[call-overload]
+        (lambda: te.sum(lambda k: x[k, 0], k=3), "te.sum at "),  # type: ignore[call-overload]
+        (lambda: te.jit(lambda a: a, static_argnums=1), "found static_argnums=; it has opt=, symbolic="),  # type: ignore[call-overload]
+        (lambda: te.build(x + 1), "found no outputs"),  # type: ignore[call-overload]
+        (lambda: te.Tensor([1, 2]), "tensors are made by te.placeholder, te.compute and the like"),  # type: ignore[arg-type]
+        (lambda: te.Schedule(x + 1, x), "expected te.Schedule(outputs), found 2 arguments"),  # type: ignore[call-arg]
+        (lambda: te.testing.array("n", lo=1), "found lo=; did you mean low=?"),  # type: ignore[call-arg]
+        (lambda: te.testing.check_op(3, "n"), "expected a function of tensors, found int (3)"),  # type: ignore[arg-type]
+        (lambda: te.display.plot.gradcheck_errors(3), "expected the report of te.gradcheck"),  # type: ignore[arg-type]
+        (lambda: np.zeros((te.var("n"), 3)), "te.zeros, te.ones and te.arange take one"),  # type: ignore[call-overload]
+        (lambda: te.compute((4,), lambda i: x[int(x[i, 0]), 0]), "as an index it is te.cast(x, 'int32')"),
+        (lambda: te.differentiate(LOSS, x, override={LOSS: lambda h: [h]}), "must be a function of three, (loss"),
+        (lambda: te.differentiate(LOSS, x, override={LOSS: ([x], lambda h: [h])}), "(loss, [x], head), found (h)"),
+        (lambda: te.differentiate(LOSS, x, fdiff=lambda h: h), "(output, input, head), found (h)"),
+        (lambda: te.build(x, x + 1)(np.full((4, 3), None)), "found object; give numbers, np.asarray(x, 'float32')"),
+        (lambda: te.build(x, x + 1)(A + 1j), "found complex128; give its parts apart, x.real and x.imag"),
+        (lambda: te.reduce_axis(0, 8), "a range is one pair: te.reduce_axis((0, 8))"),  # type: ignore[arg-type]
+        (lambda: np.digitize(x, [1, 2]), 'it is te.searchsorted(bins, x, "right")'),  # type: ignore[call-overload]
     ],
 )
 def test_what_cannot_be_meant_is_told(written: Callable[[], Any], text: str) -> None:
@@ -138,6 +162,16 @@ def test_what_cannot_be_meant_is_told(written: Callable[[], Any], text: str) -> 
     [
         (lambda: view().vectorized("i0"), "no directive 'vectorized': it is vectorize(...)"),
         (lambda: te.rand, "random numbers are in te.random, by keys"),
+        (lambda: te.Var, "it is te.var"),
+        (lambda: te.pi, "it is math.pi"),
+        (lambda: te.newaxis, "it is None: x[:, None]"),
+        (lambda: te.lax, "lax.scan is te.scan"),
+        (lambda: x.chunk(2), "write te.split(x, parts, axis)"),
+        (lambda: x[0, 0].exp(), "a scalar expression has no attribute 'exp'; it is te.exp(x[i])"),
+        (lambda: x[0, 0].absolute(), "; it is te.abs"),
+        (lambda: te.Schedule(LOSS).loss, "a schedule has no attribute 'loss'; the stage is s['loss']"),
+        (lambda: te.Schedule(x + 1).parallel("i0"), "directives are of one stage: s['add'].parallel(...)"),
+        (lambda: te.Schedule(x + 1).print_loop_nest(), "print(s) shows its loops"),
         (lambda: x.nbytes, "kern.stats tells that of a kernel"),
         (lambda: x.requires_grad_(), "derivatives are te.differentiate"),
         (lambda: x[0, 0].shape, "a scalar expression has no attribute 'shape'; it is one number, of no axes"),
@@ -190,3 +224,59 @@ def test_printed_loops_and_statements_name_an_axis_alike() -> None:
     assert str(te.Schedule((x * j).named("y"))).endswith("for i < 4:\n  for j < 3:\n    y[i, j] = x[i, j] * j[j]")
     number = te.placeholder((), name="j")
     assert str(te.Schedule((x * number).named("y"))).endswith("y[i, j_1] = x[i, j_1] * j")
+
+
+@pytest.mark.parametrize(
+    ("written", "error", "text"),
+    [
+        (
+            lambda: te.compute((4, 3), lambda i, j=0: x[i, j]),
+            ValueError,
+            "takes 1 axis (i), the shape has 2 dimensions; j",
+        ),
+        (lambda: te.ops.optim.Adam(lr=-1), ValueError, "lr: expected a number of 0 or more, found -1"),
+        (lambda: te.jit(lambda a, i: a[i])(A, np.array([0, -1])), IndexError, "of Python count from the end, data"),
+        (
+            lambda: view().parallel("i").parallel("i"),
+            te.ScheduleError,
+            "is parallel already, and a loop is one thing",
+        ),
+    ],
+)
+def test_what_has_no_meaning_is_told(written: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        written()
+
+
+def test_sizes_below_nothing_name_the_least() -> None:
+    u = te.placeholder((te.var("n"),), name="u")
+    kern = te.build(u, u[1:-1])
+    assert kern(A[:2, 0].astype("float32")).shape == (0,)
+    with pytest.raises(
+        ValueError, match=r"extent `n - 2` is -1 with n = 1; an extent cannot be negative: it needs n >= 2"
+    ):
+        kern(A[:1, 0].astype("float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int64"])
+@pytest.mark.parametrize("function", [np.positive, np.fabs, np.signbit, np.atleast_1d, np.atleast_2d, np.atleast_3d])
+@pytest.mark.parametrize("ndim", [0, 1, 2])
+def test_small_functions_of_numpy(function: Callable[..., Any], dtype: str, ndim: int) -> None:
+    a = np.asarray(3 * A[(0,) * (2 - ndim)], dtype)
+    found, want = te.jit(lambda a: function(a))(a), function(a)
+    np.testing.assert_array_equal(found, want)
+    assert (found.dtype, found.shape) == (want.dtype, want.shape)
+
+
+def test_round_is_that_of_numpy() -> None:
+    np.testing.assert_array_equal(te.jit(lambda a: round(a))(A), np.round(A))
+    np.testing.assert_allclose(te.jit(lambda a: round(a, 1))(A), np.round(A, 1), rtol=1e-15)
+    assert te.jit(lambda a: np.empty_like(a))(A).shape == A.shape
+
+
+def test_places_are_the_users_own_below_plots_and_frameworks() -> None:
+    plt, jax = pytest.importorskip("matplotlib.pyplot"), pytest.importorskip("jax")
+    for written in (lambda: plt.plot(x), lambda: plt.imshow(x), lambda: jax.numpy.asarray(x)):
+        with pytest.raises(TypeError, match=r"test_guesses\.py:\d+"):
+            written()
+    plt.close("all")

@@ -261,11 +261,11 @@ def test_functions_of_arrays_along_directions() -> None:
 
 def test_directions_are_as_many_as_arguments() -> None:
     x = normal(3)
-    with pytest.raises(TypeError, match="a direction for each argument.* found tuple and ndarray"):
+    with pytest.raises(TypeError, match=r"a direction for each argument.* found tuple and ndarray"):
         te.jvp(lambda x: x, (x,), x)
     with pytest.raises(ValueError, match="a direction for each argument, found 2 for 1"):
         te.hvp(lambda x: x.sum(), (x,), (x, x))
-    with pytest.raises(ValueError, match="reduce it, as with .sum"):
+    with pytest.raises(ValueError, match=r"reduce it, as with \.sum"):
         te.hvp(lambda x: x * x, x, x)
 
 

@@ -43,6 +43,10 @@ def _misfit(array: Array, found: DType | None, dtype: DType) -> str:
 
 
 def _fix(array: Array, found: DType | None, dtype: DType, offered: bool) -> str:
+    if array.dtype.kind == "c":
+        return "give its parts apart, x.real and x.imag"
+    if array.dtype.kind not in "biufV":  # bfloat16 is of kind V
+        return f"give numbers, np.asarray(x, {str(dtype)!r})"
     by_hand = f"convert it with x.astype({str(dtype)!r})"
     if not offered or found is None:
         return by_hand

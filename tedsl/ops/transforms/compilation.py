@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, overload
 
+from tedsl.lang.keywords import own_arguments
 from tedsl.ops.op import worth_of
 from tedsl.ops.transforms.function import Transformed, tidied, traceable, transformed
 
@@ -28,6 +29,7 @@ def jit(
 ) -> Callable[[Callable[..., Any]], Transformed]: ...
 
 
+@own_arguments(hint="it has opt=, symbolic= and memory=; what is no array is static as it is")
 def jit(
     f: Callable[..., Any] | None = None,
     opt: str = "default",

@@ -10,7 +10,7 @@ import autodiff
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import Static, leaves
+from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.derivatives import By, check_loss
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable
 from tedsl.ops.transforms.numbers import as_array, constant, is_number
@@ -27,7 +27,7 @@ def jvp(outputs: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, A
 def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list.
 
-    Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as `jax.jvp` has it.
+    Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as of `jax.jvp`.
     """
     if not callable(outputs):
         return autodiff.jvp(outputs, inputs, tangents)
