@@ -5,8 +5,8 @@ cycles on x86, and no pass of LLVM's puts them together again. The gather takes 
 or a slow one, LLVM's code generator takes it apart as Halide did; there vectors that are looked up at the same lanes
 share them (`shared_lanes`). Where the places are numbers beside one of them, as those that a border holds at an end,
 they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too. No processor has gathers of
-these: they are put together as Halide says, but for clamped neighbors, which AVX-512 loads under masks
-(`clamped_loads`).
+these: clamped neighbors are loaded under masks (`clamped_loads`), of others the aligned words that hold them are
+gathered, which no border of a page cuts, where gathers are fast; otherwise they are put together as Halide says.
 """
 
 from __future__ import annotations
@@ -67,17 +67,20 @@ def gathered(lines: list[str], features: Set[str] = frozenset()) -> list[str]:
     declared: dict[str, None] = {}
     is_slow = "avx2" in features and "avx512" not in features
     has_masks = "avx512_skylake" in features  # of bytes
+    is_fast = "avx512_sapphirerapids" in features  # on older ones, and AMD's, words cost as much as single loads
     made = each_function(
-        lines, lambda function: _Function(function, is_slow=is_slow, has_masks=has_masks).gathered(declared)
+        lines,
+        lambda function: _Function(function, is_slow=is_slow, has_masks=has_masks, is_fast=is_fast).gathered(declared),
     )
     return declaring(made, declared)
 
 
 class _Function:
-    def __init__(self, lines: list[str], *, is_slow: bool, has_masks: bool) -> None:
+    def __init__(self, lines: list[str], *, is_slow: bool, has_masks: bool, is_fast: bool) -> None:
         self.lines = lines
         self.is_slow = is_slow
         self.has_masks = has_masks
+        self.is_fast = is_fast
         self.defined: dict[str, tuple[int, str, str]] = {}
         self.ends: list[str] = []  # insertions of a last lane
         self.others: dict[str, str] = {}  # sums, broadcasts and what is put into vectors
@@ -116,7 +119,11 @@ class _Function:
             self.lines[last] = "\n".join([*near[0], f"  {name} = {near[1]}"])
             return {step for lane in lanes for step in lane.steps} - {name}
         if element in _NARROW and not (self.has_masks and self.is_clamped(one.vector[1])):
-            return set()
+            if not self.is_fast or self._is_disturbed(lanes, last):
+                return set()
+            words = self._words(name, chain, number, declared)
+            self.lines[last] = "\n".join(words) or self.lines[last]
+            return {step for lane in lanes for step in lane.steps} - {name} if words else set()
         if name in self.shared:
             loads = [(lane.align, lane.alias) for lane in reversed(lanes)]
             self.lines[last] = "\n".join(one_by_one(name, self.shared[name], one.base, element, loads, number))
@@ -139,6 +146,46 @@ class _Function:
         wanted = f"<{count} x ptr>, i32 immarg, <{count} x i1>, {kind}"
         declared[f"declare {kind} @llvm.masked.gather.{short}.v{count}p0({wanted})"] = None
         return {step for lane in lanes for step in lane.steps} - {name}
+
+    def _words(self, name: str, chain: _Chain, number: int, declared: dict[str, None]) -> list[str]:
+        """The lines that gather the aligned words in which narrow elements lie, and shift these out of them."""
+        lanes, count, element = chain
+        base, (kind, index) = lanes[0].base, lanes[0].vector
+        if kind != f"<{count} x i32>" or any((e.vector, e.base) != ((kind, index), base) for e in lanes):
+            return []
+        if not {lane.widened for lane in lanes} <= {"sext", "zext nneg"}:
+            return []
+        each = 4 // _BYTES[element]  # elements of a word
+        made: list[str] = []
+
+        def give(what: str, text: str) -> str:
+            made.append(f"  %te.word.{what}.{number} = {text}")
+            return f"%te.word.{what}.{number}"
+
+        def all_of(value: int) -> str:
+            return f"<{', '.join([f'i32 {value}'] * count)}>"
+
+        address = give("base", f"ptrtoint ptr {base} to i64")
+        aligned = give("aligned", f"inttoptr i64 {give('low', f'and i64 {address}, -4')} to ptr")
+        before = give("odd", f"lshr i64 {give('bytes', f'and i64 {address}, 3')}, {_BYTES[element] - 1}")
+        one = give("one", f"insertelement {kind} poison, i32 {give('before', f'trunc i64 {before} to i32')}, i64 0")
+        begin = give("all", f"shufflevector {kind} {one}, {kind} poison, <{count} x i32> zeroinitializer")
+        within = give("within", f"add {kind} {give('rest', f'and {kind} {index}, {all_of(each - 1)}')}, {begin}")
+        more = give("more", f"lshr {kind} {within}, {all_of(each.bit_length() - 1)}")
+        whole = give("whole", f"ashr {kind} {index}, {all_of(each.bit_length() - 1)}")  # no sum leaves 32 bits
+        places = give("places", f"getelementptr i32, ptr {aligned}, {kind} {give('at', f'add {kind} {whole}, {more}')}")
+        wanted = f"<{count} x ptr>", "i32", f"<{count} x i1>", kind
+        called = f"{kind} @llvm.masked.gather.v{count}i32.v{count}p0"
+        mask = ", ".join(["i1 true"] * count)
+        given = f"{wanted[0]} {places}, i32 4, {wanted[2]} <{mask}>, {kind} poison"
+        declared[f"declare {called}({wanted[0]}, i32 immarg, {wanted[2]}, {kind})"] = None
+        held = give("held", f"call {called}({given})")
+        place = give("place", f"and {kind} {within}, {all_of(each - 1)}")
+        bits = give("bits", f"shl {kind} {place}, {all_of({2: 4, 4: 3}[each])}")
+        made.append(
+            f"  {name} = trunc {kind} {give('shifted', f'lshr {kind} {held}, {bits}')} to <{count} x {element}>"
+        )
+        return made
 
     @cached_property
     def is_clamped(self) -> Callable[[str], bool]:

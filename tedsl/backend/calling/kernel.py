@@ -101,7 +101,8 @@ class Kernel(Rich):
             prepared = self._prepared if mode is None else self._adding
             targets = () if out is None else tuple(out) if out.__class__ in SEVERAL else (out,)
             try:
-                call = prepared[tuple([(a.__class__, a.dtype, a.shape, a.strides) for a in (*arrays, *targets)])]
+                known = [(a.__class__, a.dtype, a.shape, a.strides, a.flags.aligned) for a in (*arrays, *targets)]
+                call = prepared[tuple(known)]
             except (AttributeError, KeyError, TypeError):
                 pass
             else:

@@ -52,7 +52,7 @@ class KnownCall:
 
 
 class PreparedCalls:
-    """Those of one kernel, by the types, dtypes, shapes and strides of their arrays."""
+    """Those of one kernel, by the types, dtypes, shapes and strides of their arrays, which are aligned."""
 
     def __init__(self, kernel: KernelParts) -> None:
         self.kernel = kernel
@@ -76,7 +76,7 @@ class PreparedCalls:
         order = [*chosen.positions, *(sources.get(p, count + p) for p in made.added), *(count + p for p in made.order)]
         results = tuple(alias[p] if on_inputs and p in alias else (a.shape, a.dtype) for p, a in enumerate(outputs))
         keyed = list(given) if on_inputs or not call.targets else [*given, *outputs]
-        key = tuple((np.ndarray, a.dtype, a.shape, a.strides) for a in keyed)
+        key = tuple((np.ndarray, a.dtype, a.shape, a.strides, a.flags.aligned) for a in keyed)
         safe = call.safe(outputs, sources)
         passed = _Arrays(given, outputs, safe, is_fresh=not call.targets)
         quick = functools.partial(passed.quick, made.run, order) if not on_inputs else _nothing

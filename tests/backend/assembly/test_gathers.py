@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
 
 import numpy as np
@@ -95,6 +97,57 @@ def test_kernels_gather_what_the_reference_reads(dtype: str) -> None:
     np.testing.assert_array_equal(kernel(values, places), te.interpret(y, {table: values, at: places}))
     with pytest.raises(IndexError, match="50"):
         kernel(values, places + 1000)
+
+
+@pytest.mark.parametrize(("element", "size"), [("i16", 2), ("i8", 1)])
+def test_narrow_elements_are_shifted_out_of_words_that_are_gathered(element: str, size: int) -> None:
+    text = chain(16).replace("float", element).replace("align 4, !tbaa", f"align {size}, !tbaa")
+    words = "\n".join(gathered(text.split("\n"), {"avx2", "avx512", "avx512_skylake", "avx512_sapphirerapids"}))
+    assert words.count("call <16 x i32> @llvm.masked.gather.v16i32.v16p0(<16 x ptr>") == 1
+    assert "and i64 %te.word.base.0, -4" in words
+    assert f"trunc <16 x i32> %te.word.shifted.0 to <16 x {element}>" in words
+    assert "!tbaa" not in words  # of the elements: a word holds others
+    assert "extractelement" not in words
+    assert "\n".join(gathered(text.split("\n"), {"avx2", "avx512", "avx512_skylake"})) == text  # slow ones
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16", "float16"])
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_no_word_beyond_the_page_of_a_narrow_table_is_read(dtype: str, before: int) -> None:
+    """Tables that begin and end anywhere in a word, the last of them where memory may not be read."""
+    page, n = mmap.PAGESIZE, 41
+    memory = mmap.mmap(-1, 3 * page)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for out_of_bounds in (0, 2 * page):
+        assert protect(ctypes.c_void_p(begin + out_of_bounds), ctypes.c_size_t(page), 0) == 0
+    try:
+        table, at = te.placeholder((n,), dtype, name="table"), te.placeholder((77,), "int32", name="at")
+        kernel = te.build([table, at], te.compute((77,), lambda i: table[at[i]], name="y"))
+        places = np.random.default_rng(before).integers(0, n, 77).astype(np.int32)
+        places[:2] = 0, n - 1
+        size = np.dtype(dtype).itemsize
+        for first in (page + size * before, 2 * page - size * (n + before)):
+            values = np.frombuffer(memory, dtype, n, first)
+            values[:] = np.arange(n) * (3 if size == 1 else 701 if dtype != "float16" else 0.37)
+            np.testing.assert_array_equal(kernel(values, places), values[places])
+    finally:
+        protect(ctypes.c_void_p(begin), ctypes.c_size_t(3 * page), 3)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float16", "float32"])
+def test_elements_that_are_not_aligned_in_memory(dtype: str) -> None:
+    """Also after a call with arrays that are, which is prepared for those of these shapes and strides."""
+    table, at = te.placeholder((41,), dtype, name="table"), te.placeholder((77,), "int32", name="at")
+    kernel = te.build([table, at], te.compute((77,), lambda i: table[at[i]], name="y"))
+    memory, results = np.zeros(200, np.uint8), np.zeros(400, np.uint8)
+    places = np.random.default_rng(0).integers(0, 41, 77).astype(np.int32)
+    for offset in (0, 1, 2, 3, 1):
+        values = np.frombuffer(memory.data, dtype, 41, offset)
+        values[:] = np.arange(41) * 70
+        np.testing.assert_array_equal(kernel(values, places), values[places])
+        into = np.frombuffer(results.data, dtype, 77, offset)
+        np.testing.assert_array_equal(kernel(values, places, out=into), values[places])
 
 
 def test_a_processor_that_has_fast_ones_takes_them() -> None:
