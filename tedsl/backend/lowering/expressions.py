@@ -156,6 +156,8 @@ class Scalars:
             return test if node.fn is Fn.NE else hl.logical_not(test)
         if node.fn in ORDER and node.args[0].dtype is INT32:
             operands = self._compared(node.args, operands)
+        if node.fn is Fn.SELECT and node.dtype is INT32:
+            operands = self._chosen(node.args, operands)
         if node.fn in RING and node.dtype is INT32 and not self._leaves(node) and not self._mixes(node):
             return indices.PLAIN[node.fn](*operands)
         table = DEEP if node.fn.value in DEEP and any(map(self._is_tested_by_bits, node.args[1:])) else EMIT
@@ -200,6 +202,15 @@ class Scalars:
         near = list(operands)
         near[data] = hl.max(hl.min(operands[data], hl.i32(high + 1)), hl.i32(low - 1))
         return near
+
+    def _chosen(self, given: Sequence[Expr], operands: list[Halide]) -> list[Halide]:
+        """A condition and its branches: a term is hidden beside a number too far off for terms to be moved to."""
+        found = list(operands)
+        for branch, other in ((1, 2), (2, 1)):
+            far = given[other]
+            if isinstance(far, Const) and abs(far.value) > ROOM and self._is_plain_value(given[branch]):
+                found[branch] = hl.reinterpret(hl.Int(32), _shifted(operands[branch]) ^ hl.u32(SIGN))
+        return found
 
     def _mixes(self, root: Expr) -> bool:
         """Whether Halide sees a minimum, or another choice, of data and of a term with loops or extents."""

@@ -54,3 +54,26 @@ def test_vectors_that_end_beyond_their_guard(name: str, dtype: str) -> None:
     with assuming(LOWEST):
         found = te.build([a, w, d], y)(*arrays)
     np.testing.assert_array_equal(found, te.interpret(y, dict(zip([a, w, d], arrays))))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [2**31 - 1, 2**31 - 2, -(2**31)])
+@pytest.mark.parametrize("first", [True, False])
+def test_places_beside_the_largest_integer(first: bool, far: int) -> None:
+    """Halide moved a term of a place to the number that stands for none, past the end of int32."""
+    x = te.placeholder((64, 8, 4), name="x")
+    i, k = te.reduce_axis(8, "i"), te.reduce_axis(64, "k")
+
+    def place() -> te.Expr:
+        none = te.const(far, "int32")
+        found = x[k, i, i % 4] == 1
+        return te.select(found, i * 64 + k, none) if first else te.select(found, none, i * 64 + k)
+
+    outputs = [
+        te.compute((), lambda: te.min(place(), axis=(i, k), where=k >= i - 3)),
+        te.compute((), lambda: te.max(place(), axis=(i, k), where=k >= i - 3)),
+        te.compute((), lambda: te.argmin(x[k, i, i % 4], axis=(i, k), where=k >= i - 3)),
+    ]
+    feeds = {x: np.random.default_rng(0).integers(0, 2, (64, 8, 4)).astype("float32")}
+    for output in outputs:
+        assert te.evaluate(output, feeds) == te.interpret(output, feeds)
