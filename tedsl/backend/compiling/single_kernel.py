@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from tedsl.backend.arguments.blocks import Binding, OneCall
 from tedsl.backend.compiling.alternatives import first_working
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.compiled_forms import CompiledForms
-from tedsl.backend.compiling.disk_cache import key_of
+from tedsl.backend.compiling.disk_cache import key_of, read, write
 from tedsl.backend.compiling.executable import (
     CallMemory,
     CompiledKernel,
@@ -30,6 +30,7 @@ from tedsl.backend.compiling.executable import (
 from tedsl.backend.compiling.forms import ArrayLayout, Form, Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant, compile_variant
+from tedsl.backend.compiling.variant_source import VariantSource
 from tedsl.backend.host.phases import Spent
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import failed
@@ -38,6 +39,8 @@ from tedsl.lang.tensor import Operation, Tensor
 from tedsl.reference import evaluate_stages
 
 __all__ = ["SingleKernel", "proof_of"]
+
+_ALLOCATED = "allocated"  # the kind of file on the disk that holds such a number
 
 
 class SingleKernel:
@@ -51,8 +54,8 @@ class SingleKernel:
     def __init__(self, program: Compilation, usual: ArrayLayout | None = None) -> None:
         self.program, self.facts = program, program.facts
         self.forms = CompiledForms(
-            program.name, self.facts, lambda form: compile_variant(program, form), lambda form: key_of(program, form),
-            usual,
+            program.name, self.facts, lambda form: compile_variant(self._source(form)),
+            lambda form: key_of(program, form), usual,
         )  # fmt: skip
         self.proven: set[Proof] = set()
         self._around_empty: dict[tuple[Operation, ...], SingleKernel] = {}
@@ -88,6 +91,27 @@ class SingleKernel:
     @property
     def phases(self) -> Spent:
         return self.forms.phases
+
+    def _source(self, form: Form) -> VariantSource:
+        """What a form is compiled from, which it may have been lowered from already."""
+        planned = self.__dict__.pop("_planned", None)
+        return planned if planned is not None and planned.form == form else VariantSource(self.program, form)
+
+    @cached_property
+    def _planned(self) -> VariantSource:
+        """The form for contiguous arrays before it is compiled."""
+        return VariantSource(self.program, self.forms.usual(("write",) * len(self.program.outputs)))
+
+    @cached_property
+    def planned_bytes(self) -> int:
+        """What the form for contiguous arrays is going to allocate while it runs, known before it is compiled."""
+        key = key_of(self.program, self._planned.form)
+        found = read(key, _ALLOCATED)
+        if found is not None and found.isdigit():
+            return int(found)
+        total = _bytes_of(self._planned.lowered.temporaries, {}, self.program.name)
+        write(key, _ALLOCATED, str(total).encode())
+        return total
 
     def any_variant(self) -> Variant:
         """A compiled form to look at."""
@@ -174,8 +198,11 @@ class SingleKernel:
 
     def temporary_bytes(self, sizes: Sizes, lent: Set[int] = frozenset()) -> list[int]:
         variant, name = self.forms.first, self.program.name
-        stored = [] if variant is None else variant.lowered.temporaries
-        return [sum(math.prod(concrete_shape(t, sizes, name)) * t.dtype.itemsize for t in op.outputs) for op in stored]
+        if variant is None and (self.program.sizes or self.facts.is_always_empty):
+            return []
+        if variant is None or ("planned_bytes" in self.__dict__ and not variant.origin.program.planner.simple):
+            return [self.planned_bytes]
+        return [_bytes_of([op], sizes, name) for op in variant.lowered.temporaries]
 
     def memory_plan(self, arrays: int, sizes: Sizes, lent: Set[int]) -> MemoryPlan:
         if self.facts.is_always_empty:
@@ -204,6 +231,11 @@ class SingleKernel:
         if made:
             self.run(CallMemory(inputs, made, {}), ("write",) * len(made), sizes)
         return {tensors[p]: array for p, array in made.items()}
+
+
+def _bytes_of(operations: Iterable[Operation], sizes: Sizes, name: str) -> int:
+    tensors = (t for op in operations for t in op.outputs)
+    return sum(math.prod(concrete_shape(t, sizes, name)) * t.dtype.itemsize for t in tensors)
 
 
 def proof_of(program: Compilation, position: int, source: Tensor, form: Form | None) -> Proof:

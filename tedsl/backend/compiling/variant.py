@@ -13,9 +13,8 @@ from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import Function
 from tedsl.backend.assembly.numbering import numbered_anew
-from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import Kept, keep, key_of, recall
-from tedsl.backend.compiling.forms import DENSE, Form
+from tedsl.backend.compiling.forms import DENSE
 from tedsl.backend.compiling.objects import compile_outputs
 from tedsl.backend.compiling.variant_source import VariantSource
 from tedsl.backend.compiling.ways import first_way
@@ -46,7 +45,7 @@ class Variant:
     @cached_property
     def lowered(self) -> Lowered:
         """The program as Halide sees it; made anew, when it is looked at, where the code came from the disk."""
-        return self.origin.lowered()
+        return self.origin.lowered
 
     @property
     def added(self) -> tuple[int, ...]:
@@ -97,7 +96,7 @@ class Variant:
             found = self._hazard(self.lowered, position, seen)
             if found is not None and seen is not source:  # told in the axes of the user
                 apart = replace(self.origin, form=replace(self.origin.form, layout=DENSE))
-                found = self._hazard(apart.lowered(), position, source) or found
+                found = self._hazard(apart.lowered, position, source) or found
             self.hazards[key] = found
         return self.hazards[key]
 
@@ -133,15 +132,16 @@ class LoadedVariant(Variant):
         return self.whole().lowered
 
 
-def compile_variant(program: Compilation, form: Form) -> Variant:
+def compile_variant(source: VariantSource) -> Variant:
     """Lower, schedule and compile; or load what was compiled before, in this process or another."""
+    program, form = source.program, source.form
     with counting() as phases:
         begin, key = time.perf_counter(), key_of(program, form)
         kept = recall(key)
         if kept is not None:
-            origin = VariantSource(program, form, kept.careful)
+            origin = replace(source, is_careful=True) if kept.careful else source
             return Variant(origin, kept, origin.loaded(kept), _since(begin), phases)
-        made = first_way(VariantSource(program, form))
+        made = first_way(source)
         if made.way.is_kept:
             keep(key, made.kept)
         variant = Variant(made.origin, made.kept, made.function, _since(begin), phases)

@@ -92,6 +92,7 @@ class VariantSource:
             v.name for v in self.program.sizes
         )
 
+    @cached_property
     def lowered(self) -> Lowered:
         """Halide's functions for it, scheduled."""
         wanted, target = self.wanted, self.program.target
@@ -153,7 +154,7 @@ class VariantSource:
         if self.is_object:
             kept, lowered = self.compiled()
             return kept, lowered, self.loaded(kept)
-        lowered = self.lowered()
+        lowered = self.lowered
         described = self._described(lowered)
         with self._compiling(lowered):
             function = JitFunction(self.program.name, self.text, lowered, self._specs(described), described.finite)
@@ -161,7 +162,7 @@ class VariantSource:
 
     def compiled(self) -> tuple[Kept, Lowered]:
         """Its code as an object, and what that was made from."""
-        lowered = self.lowered()
+        lowered = self.lowered
         with self._compiling(lowered):
             return self._emitted(lowered, self._described(lowered)), lowered
 

@@ -44,6 +44,8 @@ class Way:
         """What is compiled in this way."""
         options = {"simple": True} if self.is_simple else {"in_turn": True} if self.is_in_turn else {}
         program = origin.program.planned(**options) if options else origin.program
+        if program is origin.program and (self.is_careful, self.is_whole) == (origin.is_careful, origin.is_whole):
+            return origin
         return replace(origin, program=program, is_careful=self.is_careful, is_whole=self.is_whole)
 
 

@@ -30,79 +30,86 @@ from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between
 
-__all__ = ["MOST_PROGRAMS", "compiled", "enough_bytes", "least_bytes", "plan_in_cache", "plans_along_time"]
+__all__ = ["MOST_PROGRAMS", "Cuts", "compiled", "plan_in_cache"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
 ATTEMPTS = 3
 SPARED = 0.96  # of what there is, in each further attempt: segments are of whole steps
 CHEAP = 4  # operations for each byte that is held, up to which computing them twice is faster
-SPARE, ALIGNED = 1.25, 2048  # times what the steps of a segment hold, and bytes, for what its kernel needs beside them
+SPARE = 1.25  # times what the steps of a segment hold, for what its kernel needs beside them
+AMPLE = 2  # times what should be needed at least
 COPIED = 4  # times the least steps of a segment, so that few of them are copies
 _TURNS = ("forwards", "backwards")
 
 
-def plans_along_time(program: Compilation, most: int, peak_of: Callable[[StepPlan], int]) -> Iterator[StepPlan]:
-    """The program in segments that should fit in so many bytes, then in shorter ones, at last in those that should need
-    the least; NotAlongTime: it has none. `peak_of`: what one holds when it runs, as it is known when it is compiled.
+class Cuts:
+    """The ways to cut a program along time, by the steps of a segment, and what a call of each holds; NotAlongTime: it
+    has none. `peak_of`: what a call of a plan holds, which its schedule alone tells.
     """
-    line = Timeline(program.operations, program.outputs)
-    state, step, least = _bytes_of(line)
-    arrays = sum(map(_bytes, {*program.inputs, *program.outputs}))
-    free: float = most - arrays
-    shortest, tried = _length(line.steps, state, step, 0), set[int]()
-    step *= SPARE
-    for attempt in range(ATTEMPTS + 1):
-        length = max(least, shortest if attempt == ATTEMPTS else _length(line.steps, state, step, free))
-        if length in tried:
-            continue
-        tried.add(length)
-        cut = _cut(line.steps, length, least)
-        plan = compiled(_Plan(program, line, Segments(line, cut)).plan())
-        yield plan
-        longest = max(segment.end - segment.begin for segment in cut)
-        step = max(step, (peak_of(plan) - arrays - state * len(cut)) / longest)
-        free *= SPARED
 
+    def __init__(self, program: Compilation, peak_of: Callable[[StepPlan], int]) -> None:
+        self.program, self.peak = program, peak_of
+        self.line = Timeline(program.operations, program.outputs)
+        self.state, self.step, self.least = _bytes_of(self.line)
+        self.arrays = sum(map(_bytes, {*program.inputs, *program.outputs}))
+        self._plans: dict[tuple[Segment, ...], StepPlan] = {}
 
-def least_bytes(program: Compilation) -> int:
-    """What a call holds beside its arrays however its time is cut, known before anything is compiled.
+    def plan(self, length: int) -> StepPlan:
+        """In segments of so many steps."""
+        cut = self._cut(length)
+        if cut not in self._plans:
+            self._plans[cut] = _Plan(self.program, self.line, Segments(self.line, cut)).plan()
+        return self._plans[cut]
 
-    Scans of the first turn that the second one reads: the ends of all segments but one, and all steps of one.
-    """
-    try:
-        line = Timeline(program.operations, program.outputs)
-        segments = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
-    except NotAlongTime:
-        return 0
-    first = {op: timed for op, timed in line.timed.items() if timed.is_scan and timed.turn == 0}
-    read = {t for timed in line.timed.values() if timed.turn > 0 for t in timed.offsets if t.op in first}
-    held = {t: _bytes(t) / (first[t.op].end - first[t.op].begin) for t in read - line.results}
-    state = sum(
-        sum(map(_bytes, op.outputs)) / (first[op].end - first[op].begin) * segments.depths[op]
-        for op in dict.fromkeys(t.op for t in held)
-    )
-    each = sum(held.values())
-    return int(min((math.ceil(line.steps / n) - 1) * state + n * each for n in range(1, line.steps + 1)))
+    @cached_property
+    def frugal(self) -> StepPlan:
+        """In segments with which a call holds the least, whatever the limit is.
 
+        Schedules store more or fewer stages of a segment than one guesses: so from the length that should need the
+        least it goes to longer or to shorter ones, half as long again each, as long as these need less.
+        """
+        lengths = [self.least]
+        while (after := lengths[-1] + (lengths[-1] + 1) // 2) <= self.line.steps // 2:
+            lengths.append(after)
+        guess = _length(self.line.steps, self.state, self.step, 0)
+        at = min(range(len(lengths)), key=lambda k: abs(math.log(lengths[k] / max(1, guess))))
 
-def enough_bytes(program: Compilation) -> int | None:
-    """What the cut that needs the least should hold beside the arrays, guessed before anything is compiled.
+        def peak(k: int) -> int:
+            return self.peak(self.plan(lengths[k]))
 
-    Rather too much: a limit of so many bytes is to be met. None: it has no cut along time.
-    """
-    try:
-        line = Timeline(program.operations, program.outputs)
-        state, step, least = _bytes_of(line)
-    except NotAlongTime:
-        return None
-    cut = _cut(line.steps, max(least, _length(line.steps, state, step, 0)), least)
-    longest = max(part.end - part.begin for part in cut)
-    return ALIGNED + int((len(cut) + 1) * state + SPARE * (longest + 1) * step)
+        for way in (1, -1):
+            first = at
+            while 0 <= at + way < len(lengths) and peak(at + way) < peak(at):
+                at += way
+            if at != first:
+                break
+        return self.plan(lengths[at])
+
+    def is_ample(self, most: int) -> bool:
+        """Whether so many bytes are far more than the least that should be needed."""
+        longest = max(self.least, _length(self.line.steps, self.state, self.step, 0))
+        return most >= AMPLE * (self.arrays + self.state * -(-self.line.steps // longest) + self.step * longest)
+
+    def within(self, most: int) -> Iterator[StepPlan]:
+        """In segments that should fit in so many bytes, then in shorter ones."""
+        step, free, tried = self.step * SPARE, float(most - self.arrays), set[int]()
+        for _ in range(ATTEMPTS):
+            length = max(self.least, _length(self.line.steps, self.state, step, free))
+            if length not in tried:
+                tried.add(length)
+                yield self.plan(length)
+                cut = self._cut(length)
+                longest = max(segment.end - segment.begin for segment in cut)
+                step = max(step, (self.peak(self.plan(length)) - self.arrays - self.state * len(cut)) / longest)
+            free *= SPARED
+
+    def _cut(self, length: int) -> tuple[Segment, ...]:
+        return tuple(_cut(self.line.steps, length, self.least))
 
 
 def compiled(plan: StepPlan) -> StepPlan:
-    """The same: what a kernel that was not cut off from others needs inside is known when it is compiled."""
+    """The same, compiled where kernels are whole programs: what Halide refuses stores more than planned."""
     from concurrent.futures import ThreadPoolExecutor  # slow to load, and not needed for single kernels
 
     apart = (k for k in plan.kernels if isinstance(k, SingleKernel) and k.program.planner.part is None)

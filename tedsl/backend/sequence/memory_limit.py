@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from tedsl.analysis.sizes import concrete_shape, known_shape
+from tedsl.analysis.sizes import concrete_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
-from tedsl.backend.sequence.along_time import compiled, enough_bytes, least_bytes, plans_along_time
+from tedsl.backend.sequence.along_time import Cuts, compiled
 from tedsl.backend.sequence.kept_steps import with_kept_steps
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
@@ -28,6 +28,7 @@ from tedsl.lang.traverse import operations_between
 __all__ = ["refuse_sizes", "save_memory"]
 
 ATTEMPTS = 8
+LITTLE = 1  # bytes that nothing fits in
 UNROLLED = 24  # stages of one form, from which on they are steps of a loop
 
 
@@ -39,7 +40,6 @@ def save_memory(program: Compilation, plan: StepPlan, memory: Any, checkpoint: A
     if memory is None:
         return plan
     most = parse_bytes(memory)
-    _refuse_too_little(program, most, memory)
     usual = (plan_unasked(program) or plan) if checkpoint is None else plan
     return _fit(program, plan, usual, most, memory)
 
@@ -57,7 +57,7 @@ def _with_copies(plan: StepPlan, copies: Mapping[int, int]) -> tuple[Tensor, ...
 def _peak_bytes(program: Compilation, plan: StepPlan) -> int:
     """The most memory that a call of these steps would hold, with arrays whose extents are numbers."""
     modes = ("write",) * len(plan.results)
-    memory = Chain(plan.tensors, Placing(compiled(plan), modes, frozenset()), modes, {})
+    memory = Chain(plan.tensors, Placing(plan, modes, frozenset()), modes, {})
     return Chain.bytes_of((*program.inputs, *program.outputs)) + sum(memory.buffers())
 
 
@@ -118,19 +118,6 @@ def _work(plan: StepPlan, step: KernelStep) -> int:
     return flops + sum(map(typical_bytes, (*read, *made)))
 
 
-def _refuse_too_little(program: Compilation, most: int, asked: Any) -> None:
-    """Refuse what no cut of the program along time can meet, before any is compiled, which takes its time."""
-    arrays = Chain.bytes_of((*program.inputs, *program.outputs)) if _is_known(program) else 0
-    whole = _keeping(program)
-    if (least := arrays + least_bytes(whole)) > most and (beside := enough_bytes(whole)) is not None:
-        enough = readable(arrays + beside, enough=True)
-        raise ValueError(
-            f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs more than {readable(least)}, "
-            f"of which its inputs and outputs take {readable(arrays)}; cut along time, it holds a state for each "
-            f"segment and what one segment needs of all its steps: memory={enough.replace(' ', '')!r}"
-        )
-
-
 def _keeping(program: Compilation) -> Compilation:
     """The program as it can be cut along time: over all of it, single steps that are read being kept."""
     try:
@@ -150,35 +137,54 @@ def refuse_sizes(program: Compilation, asked: Any) -> None:
         )
 
 
-def _is_known(program: Compilation) -> bool:
-    return all(known_shape(t) is not None for t in (*program.inputs, *program.outputs))
-
-
 def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked: Any) -> StepPlan:
-    """Let as little be computed again as makes a call fit, or refuse; `usual`: the steps where nothing is asked."""
-    costs = _costs(program, plan, f"te.build: memory={asked!r}")
-    takes, why = _peak_bytes(program, usual), ""
-    if takes <= most:
-        return usual
-    peaks = [takes]
+    """Let as little be computed again as makes a call fit, or refuse; `usual`: the steps where nothing is asked.
+
+    What is refused does not hang on the order of attempts: the plans that need the least know of no limit, and the
+    least of theirs is what a refusal names.
+    """
     peak_of = partial(_peak_bytes, program)
+    takes = peak_of(usual)
+    if _fits(usual, peak_of, most):
+        return usual
+    costs = _costs(program, plan, f"te.build: memory={asked!r}")
+    for found in _forgetting(program, plan, costs, most):
+        if _fits(found, peak_of, most):
+            return found
+    peaks, why = [takes], ""
     try:
-        for found in chain(_forgetting(program, plan, costs, most), plans_along_time(_keeping(program), most, peak_of)):
-            peaks.append(_peak_bytes(program, found))
-            if peaks[-1] <= most:
-                return found
+        cuts = Cuts(_keeping(program), peak_of)
+        if (along_time := _along_time(cuts, most)) is not None:
+            return along_time
+        peaks.append(cuts.peak(cuts.frugal))
         why = "; cut along time, it holds a state for each segment and what one segment needs of all its steps"
-        if (beside := enough_bytes(_keeping(program))) is not None:  # how it is cut depends on the limit
-            peaks.append(costs.arrays + beside)
     except NotAlongTime as error:
         if any(isinstance(op, Scan) for op in program.operations):
             why = f"; it cannot be cut along time: {error}"
+    for found in _forgetting(program, plan, costs, LITTLE):
+        peaks.append(peak_of(found))
+        if _fits(found, peak_of, most):
+            return found
     needed = readable(min(peaks), enough=True)
     raise ValueError(
         f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs about {needed}, of which its "
         f"inputs and outputs take {readable(costs.arrays)}; without memory= it takes {readable(takes, enough=True)}"
         f"{_largest(program, plan, costs)}{why}{_unrolled(program)}"
     )
+
+
+def _along_time(cuts: Cuts, most: int) -> StepPlan | None:
+    """The program in the longest segments that fit; None where even those that need the least do not."""
+    if cuts.is_ample(most) or cuts.peak(cuts.frugal) <= most:
+        for found in chain(cuts.within(most), [cuts.frugal]):
+            if _fits(found, cuts.peak, most):
+                return found
+    return None
+
+
+def _fits(plan: StepPlan, peak_of: Callable[[StepPlan], int], most: int) -> bool:
+    """Whether a call holds no more: by its schedule, and by what came of it where that was compiled."""
+    return peak_of(plan) <= most and peak_of(compiled(plan)) <= most
 
 
 def _largest(program: Compilation, plan: StepPlan, costs: StepCosts) -> str:

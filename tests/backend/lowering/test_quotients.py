@@ -16,6 +16,7 @@ from schedules.machine import assuming
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.forms import LARGE, Form
 from tedsl.backend.compiling.variant import compile_variant
+from tedsl.backend.compiling.variant_source import VariantSource
 from tedsl.backend.host.targets import parse_target
 from tedsl.backend.scheduling.planner import Planner
 
@@ -100,7 +101,7 @@ def test_transposed_convolutions_of_any_size() -> None:
         assert "check" not in kernel.source("stmt")
         np.testing.assert_array_equal(kernel(*arrays), expected)
         program = Compilation((x, w, h), (gradient,), "large", parse_target("host"), Planner())
-        assert compile_variant(program, Form(("write",), LARGE)).has_checks
+        assert compile_variant(VariantSource(program, Form(("write",), LARGE))).has_checks
 
 
 @pytest.mark.parametrize("reduced", [False, True])
