@@ -10,6 +10,7 @@ import halide as hl
 
 from schedules.merging import Merging
 from tedsl.analysis.sizes import known_shape
+from tedsl.analysis.work import flops_of
 from tedsl.backend.arguments.blocks import ArgSpec, CompiledFunction, Function
 from tedsl.backend.arguments.layouts import row_length
 from tedsl.backend.assembly.allocation_failures import GuardError
@@ -30,7 +31,7 @@ from tedsl.backend.lowering.expressions import careful_division
 from tedsl.backend.lowering.finite_checks import moved_from
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.lowering.stages import Arrays
-from tedsl.backend.scalars.types import for_opencl
+from tedsl.backend.scalars.types import for_halves, for_opencl
 from tedsl.backend.scheduling.halide_words import schedule_refused
 from tedsl.backend.scheduling.partition import keep_all_whole
 from tedsl.lang.dataclass import dataclass
@@ -41,6 +42,8 @@ from tedsl.lang.traverse import operations_between
 __all__ = ["VariantSource"]
 
 MOST_PROVEN = 48  # operations: with more of them the text of a kernel costs more than its checks
+LONG = 1 << 23  # flops: some 100 us, of which checks take less than one
+HALVES = frozenset({"f16c", "arm_fp16"})  # Halide's features of processors that round to float16
 LARGE = 4  # second caches of a core that a result must fill to be written past them
 
 
@@ -98,7 +101,8 @@ class VariantSource:
         wanted, target = self.wanted, self.program.target
         added = tuple(k for k, p in enumerate(wanted) if self.form.modes[p] == "add")
         opencl = for_opencl() if target.backend == "opencl" else nullcontext()
-        with phase("lower"), careful_division() if self.is_careful else nullcontext(), opencl:
+        halves = for_halves(bool(HALVES.intersection(target.text.split("-"))))
+        with phase("lower"), careful_division() if self.is_careful else nullcontext(), opencl, halves:
             inputs, outputs = self.seen
             arrays = Arrays(are_flat=self.flat, are_small=not self.form.layout.is_large)
             lowered = self.program.planner.lowered(
@@ -228,11 +232,14 @@ class VariantSource:
     def _are_proven(self, lowered: Lowered, text: str, shapes: Sequence[tuple[int, ...] | None]) -> bool:
         """Whether all checks hold: as one knows of the loops, or as Halide's text says.
 
-        Where loops keep to the results, a text of what is touched of the inputs is enough.
+        Where loops keep to the results, a text of what is touched of the inputs is enough. One of all that is computed
+        takes as long as the code itself, for checks that are as nothing beside a long run.
         """
         if stays_within(lowered):
             return have_places(shapes)
         pipeline, known = touching(lowered), [*shapes[: len(shapes) - len(lowered.order)], ()]
+        if pipeline is None and sum(flops_of(op, {}) for op in operations_between(*self.seen)) >= LONG:
+            return False
         if pipeline is None:
             pipeline, known = lowered.pipeline, list(shapes)
         said = compile_outputs(pipeline, lowered.arguments, self.program.name, text, ["stmt"])["stmt"]

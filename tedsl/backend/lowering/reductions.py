@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import halide as hl
 
 from tedsl.analysis.terms import product_of
+from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.expressions import Scalars, is_deep
 from tedsl.backend.lowering.indices import is_plain
 from tedsl.backend.lowering.names import identifier
@@ -124,12 +125,22 @@ def loops_over(ctx: Context, axes: Sequence[Axis], name: str) -> tuple[hl.RDom, 
     return domain, {axis: domain[d] for d, axis in enumerate(inner_first)}
 
 
-def restrict(domain: hl.RDom, condition: Halide) -> None:
-    """Leave out the points where a condition is false.
+def restrict(ctx: Context, domain: hl.RDom, condition: Expr, place: Mapping[Axis, Halide]) -> None:
+    """Leave out the points where a condition is false; `place`: its loops.
 
-    Halide simplifies it at once, before it looks whether the target is strict: `a - 1e8 < 0.5` as `a < 1e8 + 0.5`.
+    Halide simplifies it at once, before it looks whether the target is strict: `a - 1e8 < 0.5` as `a < 1e8 + 0.5`. And
+    it goes through it as through a tree, which grows with each value that is used twice inside another, so nested
+    floats are a function that Halide computes where it is asked for.
     """
-    domain.where(hl.strict_float(condition))
+    if not (is_deep(condition, {}) and any(n.dtype.is_float for n in topological(condition) if isinstance(n, Apply))):
+        domain.where(hl.strict_float(ctx.scalars(place).value(condition)))
+        return
+    asked = set(free_axes(condition))
+    axes = [axis for axis in place if axis in asked]
+    dims = variables(axis.name for axis in axes)
+    counts = numbered_func("counts")
+    counts[dims] = ctx.scalars(dict(zip(axes, dims, strict=True))).value(condition)
+    domain.where(hl.Expr(counts[tuple(place[axis] for axis in axes)]))
 
 
 def split_condition(condition: Expr, uniform: set[Axis]) -> tuple[Expr, Expr]:
@@ -222,7 +233,7 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     func[place] = tuple_of(map(ctx.after_checks, (start, *kept.identity[1:])))
     narrow, rest = split_condition(reduce.where, set(reduce.axes))
     if narrow is not TRUE:
-        restrict(domain, scope.value(narrow))
+        restrict(ctx, domain, narrow, place_of)
     blocks, rest = _of_blocks(rest, set(reduce.axes))
     for condition in blocks:
         domain.where(_hidden(ctx, place_of, condition))

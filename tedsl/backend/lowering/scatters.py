@@ -48,10 +48,11 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     inner: dict[Axis, hl.RVar] = {}
     if bound:
         domain, inner = loops_over(ctx, bound, identifier(bound[0].name))
-    scope = ctx.scalars({**loops, **inner})
+    place_of: dict[Axis, Halide] = {axis: hl.Expr(v) for axis, v in {**loops, **inner}.items()}
+    scope = ctx.scalars(place_of)
     narrow, rest = split_condition(op.guard, set(bound)) if domain is not None else (TRUE, op.guard)
     if domain is not None and narrow is not TRUE:
-        restrict(domain, scope.value(narrow))
+        restrict(ctx, domain, narrow, place_of)
     target = tuple(
         dims[d] if d in free else scope.index(row, extent)
         for d, (row, extent) in enumerate(zip(op.index, op.shape, strict=True))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import halide as hl
 
+from tedsl.backend.scalars.notes import Notes
 from tedsl.backend.scalars.types import (
     FLOATS,
     INTEGERS,
@@ -20,18 +21,34 @@ from tedsl.backend.scalars.types import (
     const,
     f64,
     from_bits,
+    has_halves,
     is_for_opencl,
     is_nan,
+    literal_value,
+    narrow_value,
     width,
 )
 
 __all__ = ["cast", "narrow", "truncate", "widen"]
 
 NARROW = frozenset({"float16", "bfloat16"})
+_WIDE = Notes[Expr]()  # the float32 of narrow floats
 
 
 def widen(x: Expr, dtype: str) -> Expr:
-    """A 16-bit float as the float32 of the same value."""
+    """A 16-bit float as the float32 of the same value, one object for all that asks."""
+    found = _WIDE.of(x)
+    if found is None:
+        value = literal_value(x)
+        if value is None or value != value:
+            found = _widened(x, dtype)
+        else:
+            found = const(narrow_value(value, dtype), "float32")
+        _WIDE.note(x, found)
+    return found
+
+
+def _widened(x: Expr, dtype: str) -> Expr:
     if dtype == "bfloat16":
         return from_bits(hl.cast(hl.UInt(32), bits_of(x, dtype)) << hl.u32(16), "float32")
     if is_for_opencl():
@@ -39,21 +56,26 @@ def widen(x: Expr, dtype: str) -> Expr:
     return hl.cast(hl.Float(32), x)
 
 
-def narrow(x: Expr, dtype: str) -> Expr:
-    """A float32 rounded to a 16-bit float."""
+def narrow(x: Expr, dtype: str, *, converted: bool = True) -> Expr:
+    """A float32 rounded to a 16-bit float; `converted`: it may be what another dtype was converted to."""
     if dtype == "float16" and is_for_opencl():
         return hl.cast(hl.UInt(16), _half_narrowed(bits_of(x, "float32")))
     if dtype == "float16":
         # The product keeps Halide from merging float64 -> float32 -> float16: few machines can do that in one.
-        half = hl.cast(hl.Float(16), x * hl.f32(1.0))
+        half = hl.cast(hl.Float(16), x * hl.f32(1.0) if converted else x)
+        if has_halves():
+            return half
         # Where there is no instruction at all, Halide's emulation makes NaN infinite.
         native = hl.target_has_feature(hl.TargetFeature.F16C) | hl.target_has_feature(hl.TargetFeature.ARMFp16)
         return hl.select(native | hl.logical_not(is_nan(x, "float32")), half, const(float("nan"), "float16"))
     bits = bits_of(x, "float32")
     tie_to_even = hl.u32(0x7FFF) + ((bits >> hl.u32(16)) & hl.u32(1))
     quiet = bits | hl.u32(0x400000)  # adding could carry a NaN into the sign
-    rounded = hl.select(is_nan(x, "float32"), quiet, bits + tie_to_even) >> hl.u32(16)
-    return from_bits(hl.cast(hl.UInt(16), rounded), dtype)
+    rounded = hl.select(is_nan(x, "float32"), quiet, bits + tie_to_even)
+    result = from_bits(hl.cast(hl.UInt(16), rounded >> hl.u32(16)), dtype)
+    # Made of the same bits, not of the result: half as much code where operations follow each other.
+    _WIDE.note(result, from_bits(rounded & hl.u32(0xFFFF0000), "float32"))
+    return result
 
 
 def _half_widened(bits: Expr) -> Expr:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import halide as hl
 
-from tedsl.backend.scalars.types import Expr, bits_of, const, copy_sign, f64, from_bits
+from tedsl.backend.scalars.types import Expr, bits_of, const, copy_sign, f64, from_bits, literal_value
 
 __all__ = ["clip", "floor_divide", "floor_mod", "hypot", "maximum", "minimum", "relu", "root_power", "rsqrt", "sign"]
 
@@ -32,14 +32,20 @@ def _is_unordered(x: Expr, dtype: str) -> Expr:
     return hl.is_nan(x)
 
 
+def _or_nan(condition: Expr, x: Expr, dtype: str, is_nan: Test) -> Expr:
+    """Whether a condition holds, or x is NaN, which no literal is that equals itself."""
+    value = literal_value(x)
+    return condition if value is not None and value == value else condition | is_nan(x, dtype)
+
+
 def minimum(a: Expr, b: Expr, dtype: str, is_nan: Test = _is_unordered) -> Expr:
     """The smaller; NaN when either is NaN."""
-    return hl.select((b < a) | is_nan(b, dtype), b, a)
+    return hl.select(_or_nan(b < a, b, dtype, is_nan), b, a)
 
 
 def maximum(a: Expr, b: Expr, dtype: str, is_nan: Test = _is_unordered) -> Expr:
     """The larger; NaN when either is NaN."""
-    return hl.select((b > a) | is_nan(b, dtype), b, a)
+    return hl.select(_or_nan(b > a, b, dtype, is_nan), b, a)
 
 
 def relu(x: Expr, dtype: str) -> Expr:

@@ -42,14 +42,17 @@ def _plain(op: Plain) -> Row:
     return lambda *operands, dtype: op(*operands)
 
 
-def _through_float32(rule: Row, is_test: bool = False) -> Row:
-    """`rule`, with narrow floats computed in float32 and the result (a test has none) rounded back."""
+def _through_float32(rule: Row, is_test: bool = False, converted: bool = True) -> Row:
+    """`rule`, with narrow floats computed in float32 and the result (a test has none) rounded back.
+
+    `converted`: the rule may end in a conversion to float32.
+    """
 
     def emit(*operands: Expr, dtype: str) -> Expr:
         if dtype not in NARROW:
             return rule(*operands, dtype=dtype)
         result = rule(*(casts.widen(x, dtype) for x in operands), dtype="float32")
-        return result if is_test else casts.narrow(result, dtype)
+        return result if is_test else casts.narrow(result, dtype, converted=converted)
 
     return emit
 
@@ -72,7 +75,7 @@ def _arithmetic(name: str, op: Plain, bools: Plain | None = None) -> Row:
     def ints(a: Expr, b: Expr, *, dtype: str) -> Expr:
         return int_math.wrapping(op, a, b, dtype)
 
-    return _row(name, _through_float32(_plain(op)), ints, _plain(bools) if bools else None)
+    return _row(name, _through_float32(_plain(op), converted=False), ints, _plain(bools) if bools else None)
 
 
 def _function(name: str, single: Plain, double: Plain) -> Row:

@@ -13,9 +13,12 @@ from typing import Any, TypeAlias
 import halide as hl
 import numpy as np
 
+from tedsl.backend.scalars.notes import Notes
+
 __all__ = [
     "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "as_float64", "at_most", "bits_of", "const",
-    "copy_sign", "f64", "for_opencl", "from_bits", "horner", "is_for_opencl", "is_nan", "magnitude", "negate", "width",
+    "copy_sign", "f64", "for_halves", "for_opencl", "from_bits", "has_halves", "horner", "is_for_opencl", "is_nan",
+    "literal_value", "magnitude", "narrow_value", "negate", "width",
 ]  # fmt: skip
 
 Expr: TypeAlias = Any  # hl.Expr: the wheel has no type stubs
@@ -28,6 +31,9 @@ FLOATS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 # Set while a program is lowered for OpenCL: most devices have no floats of 16 bits, and Halide 21 rounds literals of
 # float64 to float32 there.
 _OPENCL: ContextVar[bool] = ContextVar("opencl", default=False)
+
+# Set while a program is lowered for a processor with an instruction that rounds to float16.
+_HALVES: ContextVar[bool] = ContextVar("halves", default=False)
 
 
 class _Types(dict[str, Any]):
@@ -50,6 +56,21 @@ def for_opencl() -> Iterator[None]:
         yield
     finally:
         _OPENCL.reset(token)
+
+
+def has_halves() -> bool:
+    """Whether the target is known to round to float16 by an instruction of its own."""
+    return _HALVES.get()
+
+
+@contextmanager
+def for_halves(known: bool) -> Iterator[None]:
+    """What is lowered in here is for a target that is known, or not, to have an instruction for float16."""
+    token = _HALVES.set(known)
+    try:
+        yield
+    finally:
+        _HALVES.reset(token)
 
 
 def f64(value: float) -> Expr:
@@ -84,13 +105,27 @@ def width(dtype: str) -> int:
     return INTEGERS.get(dtype) or FLOATS.get(dtype, 1)
 
 
+_LITERALS = Notes[float]()
+
+
 def const(value: float, dtype: str) -> Expr:
     """A literal of exactly `dtype`."""
+    if dtype in FLOATS:
+        literal = LITERAL[dtype](value) if dtype in LITERAL else _narrow_literal(value, dtype)
+        _LITERALS.note(literal, value)
+        return literal
     if dtype in LITERAL:
         return LITERAL[dtype](value)
-    if dtype == "bool":
-        return hl.cast(TYPES["bool"], hl.u8(int(value)))
-    # As bits, because Halide warns on standard output about casts to bfloat16.
+    return hl.cast(TYPES["bool"], hl.u8(int(value)))
+
+
+def literal_value(x: Expr) -> float | None:
+    """The number that a literal of floats was made of; None where it is none."""
+    return _LITERALS.of(x)
+
+
+def _narrow_literal(value: float, dtype: str) -> Expr:
+    """As bits, because Halide warns on standard output about casts to bfloat16."""
     return hl.reinterpret(TYPES[dtype], hl.u16(_narrow_bits(value, dtype)))
 
 
@@ -103,6 +138,14 @@ def _narrow_bits(value: float, dtype: str) -> int:
     if value != value:
         return 0x7FC0
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def narrow_value(value: float, dtype: str) -> float:
+    """The value of a literal of 16 bits."""
+    bits = _narrow_bits(value, dtype)
+    if dtype == "float16":
+        return float(np.uint16(bits).view(np.float16))
+    return float(np.uint32(bits << 16).view(np.float32))
 
 
 def bits_of(x: Expr, dtype: str) -> Expr:

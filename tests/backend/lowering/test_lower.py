@@ -45,6 +45,47 @@ def test_conditions_are_rounded_as_they_are_written(dtype: str) -> None:
         assert te.evaluate(tensor, {x: np.full(8, large, dtype)}) == 8
 
 
+def test_conditions_on_nested_narrow_floats() -> None:
+    """Halide goes through a condition as through a tree, in which each rounding doubles what is inside, and more."""
+    x = te.placeholder((40,), "bfloat16", name="x")
+    k = te.reduce_axis(40, "k")
+
+    def nested(i: Any) -> Any:
+        value = x[i]
+        for _ in range(12):
+            value = value * value - 0.75
+        return value
+
+    where = nested(k) < -0.5
+    total = te.compute((), lambda: te.sum(te.const(1), axis=k, where=where))
+    found = te.scatter((5,), [k], (k % 5,), te.const(1), where=where)
+    feeds = {x: RNG.uniform(-1.5, 1.5, 40).astype(np.float32).astype(x.dtype.numpy)}
+    for tensor in (total, found):
+        np.testing.assert_array_equal(te.evaluate(tensor, feeds), te.interpret(tensor, feeds))
+    assert te.evaluate(total, feeds) > 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_narrow_floats_are_rounded_after_each_operation(dtype: str, level: str) -> None:
+    """What an operation gives is read by the next one from before it was narrow, and is the same number."""
+    x, y = te.placeholder((4096,), dtype, name="x"), te.placeholder((4096,), dtype, name="y")
+
+    def value(i: Any) -> Any:
+        near = te.clip(x[i] * y[i] + 0.1, -3, 1000)
+        wide = te.maximum(near - y[i] / 3, x[i]) * te.cast(te.cast(y[i], "float32") + 1, dtype)
+        return te.select(wide < near, te.minimum(wide, 2.5) + near, te.abs(wide) - te.floor(x[i]))
+
+    out = te.compute((4096,), value)
+    numpy = x.dtype.numpy
+    feeds = {t: RNG.integers(0, 1 << 16, 4096, dtype=np.uint16).view(numpy) for t in (x, y)}
+    with np.errstate(all="ignore"):
+        got, want = te.build([x, y], out, target=level)(*feeds.values()), te.interpret(out, feeds)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+
+
 def test_a_reduction_that_does_not_use_its_axis() -> None:
     np.testing.assert_array_equal(run(te.compute((3,), lambda i: te.sum(i + 1, axis=K))), [8, 16, 24])
     k, m = te.reduce_axis((2, 7), "k"), te.reduce_axis(3, "m")
