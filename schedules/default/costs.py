@@ -14,7 +14,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation, Scatter
-from tedsl.lang.traverse import conjuncts, reads_of, topological
+from tedsl.lang.traverse import conjuncts, topological
 
 __all__ = [
     "INLINE",
@@ -102,20 +102,6 @@ class Costs:
                     seen.add(node.tensor.op)
                     pending.append(node.tensor.op)
         return widest
-
-    def lookups(self, op: Operation) -> int:
-        """How many numbers an element is made of that stand at places which are data."""
-        found: dict[Read, None] = {}
-        seen, pending = {op}, [op]
-        for stage in pending:
-            for read in getattr(stage, "reads", ()):
-                if reads_of(read.indices):
-                    found[read] = None
-                inner = read.tensor.op
-                if inner in self.inlined and inner not in seen:
-                    seen.add(inner)
-                    pending.append(inner)
-        return len(found)
 
     def divides_alike(self, op: Operation, rows: Expr, columns: Expr) -> bool:
         """Whether an element is divided by something that changes along `columns` and not along `rows`."""

@@ -55,7 +55,6 @@ FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
-FEW_LOOKUPS = 4  # of an element, each of which is as many loads as there are lanes
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 MOST_LANES = 16  # vectors of partial results
 MOST_WRITTEN_OUT = 16  # elements
@@ -461,8 +460,7 @@ class GroupLoops:
     def _width(self, op: Compute) -> int:
         most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op, has_masks=self.machine.has_masks))
         narrow = max(t.dtype.itemsize for t in op.outputs)
-        is_narrow = narrow * most < self.machine.vector_bytes
-        if is_narrow and op.reduction is None and len(op.axes) and self.costs.lookups(op) <= FEW_LOOKUPS:
+        if op.reduction is None and len(op.axes) and narrow * most < self.machine.vector_bytes:
             full = self.machine.vector_bytes // narrow  # whole vectors are written, of several that are computed
             extent = number(op.axes[-1].extent)
             most = full if extent is None or extent >= FULL_ROWS * full else most

@@ -47,22 +47,6 @@ def test_a_short_sum_along_memory_has_vectors_across(level: str) -> None:
     checked([a, w], out, level)
 
 
-@pytest.mark.parametrize("taps", [2, 3])
-def test_narrow_results_of_many_lookups_have_the_vectors_that_are_computed(taps: int) -> None:
-    """Each lookup is as many loads as there are lanes: two vectors at once were twice as much code, and as fast."""
-    x, at = te.placeholder((40, 900), "float16", name="x"), te.placeholder((2, 40, 900), name="at")
-
-    def value(i: Any, j: Any) -> Any:
-        y, z = (te.cast(te.clip(at[d, i, j] * n, 0, n), "int32") for d, n in enumerate((40 - taps, 900 - taps)))
-        return sum((x[y + u, z + v] for u in range(taps) for v in range(taps)), te.const(0.0, "float16"))
-
-    out = te.compute((40, 900), value, name="out")
-    text = str(te.Schedule(out).auto(target="x86-64-v3"))
-    assert ("j_v < 16, vectorized" if taps == 2 else "j_v < 8, vectorized") in text
-    feeds = {x: CHANCE.integers(-4, 5, (40, 900)).astype("float16"), at: CHANCE.random((2, 40, 900), "float32")}
-    np.testing.assert_array_equal(te.evaluate(out, feeds), te.interpret(out, feeds))
-
-
 def test_what_all_results_of_a_stage_are_made_of_is_stored_once() -> None:
     a, head = te.placeholder((90, 800), "float64", name="a"), te.placeholder((88, 798), "float64", name="head")
     slope = te.compute((88, 798), lambda y, x: (a[y + 2, x] - a[y, x] + 2 * (a[y + 1, x + 2] - a[y, x + 1])) / 12)
