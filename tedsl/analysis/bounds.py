@@ -17,7 +17,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.extents import number, simplify_extent
-from tedsl.lang.intervals import range_of
+from tedsl.lang.intervals import leaves, range_of
 from tedsl.lang.polynomials import Affine, atom_form, extreme, interval
 from tedsl.lang.traverse import free_axes, topological
 
@@ -124,7 +124,7 @@ class _Narrowed:
             x, floor, top = atom.args
             return self.end(Expr._apply(Fn.MINIMUM, Expr._apply(Fn.MAXIMUM, x, floor), top), side)
         low, high = range_of(atom, self.facts.known)
-        if isinstance(atom, Apply) and atom.fn in _ENDS:
+        if isinstance(atom, Apply) and atom.fn in _ENDS and not leaves(atom, self.facts.known):  # as abs(-128) does
             found = _ENDS[atom.fn](lambda arg, s: self.end(atom.args[arg], s), atom, side)
             if found is not None:
                 return found

@@ -13,7 +13,7 @@ from tedsl.analysis.affine import form_of
 from tedsl.analysis.inequalities import contradictory
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import Known, may_wrap, range_of
+from tedsl.lang.intervals import Known, leaves, may_wrap, range_of
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
@@ -162,7 +162,10 @@ class _System:
             return [this - begin, begin + self.facts.form(atom.extent) - 1 - this]
         rows = self._within(atom, this)
         rule = _RULES.get(atom.fn) if isinstance(atom, Apply) and atom.dtype.is_integer else None
-        if rule is not None and isinstance(atom, Apply) and all(a.dtype.kind in "iub" for a in atom.args):
+        is_known = isinstance(atom, Apply) and all(a.dtype.kind in "iub" for a in atom.args)
+        if (
+            rule is not None and isinstance(atom, Apply) and is_known and not leaves(atom, self.facts.known)
+        ):  # abs(-128)
             found, split = rule(self.facts, this, atom)
             rows += found
             if split:

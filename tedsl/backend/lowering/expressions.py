@@ -337,7 +337,9 @@ class Scalars:
 
 def _clipped_before(node: Apply) -> Expr | None:
     """The clipped float where an integer made of it is clipped: then nothing is looked for that does not fit."""
-    if node.fn is not Fn.CLIP or not isinstance(node.args[0], Apply) or node.args[0].fn is not Fn.CAST:
+    if node.fn is not Fn.CLIP or not node.dtype.is_integer:
+        return None
+    if not isinstance(node.args[0], Apply) or node.args[0].fn is not Fn.CAST:
         return None
     (x,), ends = node.args[0].args, node.args[1:]
     if x.dtype.name not in ("float32", "float64") or not all(isinstance(e, Const) for e in ends):

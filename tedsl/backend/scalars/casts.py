@@ -128,7 +128,18 @@ def truncate(x: Expr, source: str, target: str, high: int, of_nan: int = 0) -> E
         x, source = widen(x, source), "float32"
     # One comparison, which only NaN makes false; not x == x, which Halide may drop.
     safe = hl.select(x < const(float(high + 1), source), x, const(float(of_nan), source))
-    return hl.cast(TYPES[target], hl.cast(hl.Int(32), safe) if INTEGERS[target] < 32 else safe)
+    return _integer(safe, target)
+
+
+def _integer(x: Expr, target: str) -> Expr:
+    """A float that the target holds as an integer, through int32 where that holds it: the conversion that every
+    instruction set has.
+
+    Halide would merge the conversion with one to another integer that follows: uint32(int32(-3.0)) is uint32(-3.0),
+    which no processor wraps. It leaves a bitwise operation as it is, of which LLVM makes nothing.
+    """
+    made = hl.cast(TYPES[target], hl.cast(hl.Int(32), x) if INTEGERS[target] < 32 else x)
+    return made ^ const(0, target)
 
 
 def _float_to_int(x: Expr, source: str, target: str) -> Expr:
@@ -140,8 +151,7 @@ def _float_to_int(x: Expr, source: str, target: str) -> Expr:
     below, above = x < const(low, source), at_most(const(float(high + 1), source), x)
     inside = at_most(const(low, source), x) & (x < const(float(high + 1), source))  # false beside NaN
     safe = hl.select(inside, x, const(0.0, source))
-    # Through int32 where it holds the target: the conversion that every instruction set has.
-    exact = hl.cast(TYPES[target], hl.cast(hl.Int(32), safe) if bits < 32 else safe)
+    exact = _integer(safe, target)
     outside = hl.select(above, const(high, target), hl.select(below, const(low, target), const(0, target)))
     return hl.select(inside, exact, outside)
 

@@ -449,3 +449,58 @@ def test_an_index_of_joined_bits_has_bounds(index) -> None:
     values = np.arange(16, dtype=np.float32)
     got = te.build([x], te.compute((16,), lambda i: x[index(i)]))(values)
     np.testing.assert_array_equal(got, te.interpret(te.compute((16,), lambda i: x[index(i)]), {x: values}))
+
+
+class TestFloatsAsIntegers:
+    """Halide merges a conversion of a float with the next one, `uint32(int32(-3.0))`, in which nothing wraps."""
+
+    VALUES = np.linspace(-300, 300, 40).astype("float32")
+
+    @pytest.mark.parametrize("middle", ["int8", "int16", "int32", "int64"])
+    @pytest.mark.parametrize(("low", "high"), [(-300, -1), (-100, 100), (-3, 300)])
+    def test_they_wrap_in_the_next_conversion(self, middle: str, low: int, high: int) -> None:
+        x = te.placeholder((40,), name="x")
+        dtypes = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+        outputs = [
+            te.compute((40,), lambda i, to=to: te.cast(te.cast(te.clip(x[i], low, high), middle), to)) for to in dtypes
+        ]
+        found, wanted = te.evaluate(outputs, {x: self.VALUES}), te.interpret(outputs, {x: self.VALUES})
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            lambda x: te.clip(x, -3, -1),
+            lambda x: te.minimum(te.clip(x, 0, 1), -1),
+            lambda x: te.minimum(te.sigmoid(x), -1.0),
+            lambda x: te.clip(x, 2, -1),
+            lambda x: te.floor(te.clip(x, -0.9, -0.5)),
+        ],
+    )
+    @pytest.mark.parametrize("dtype", ["int32", "int64"])
+    def test_places_that_are_always_negative_are_refused(self, place: Any, dtype: str) -> None:
+        x, table = te.placeholder((40,), name="x"), te.placeholder((3,), name="table")
+        y = te.compute((40,), lambda i: table[te.cast(place(x[i]), dtype)])
+        i = te.reduce_axis(40, name="i")
+        z = te.scatter((3,), [i], te.cast(place(x[i]), dtype), x[i])
+        for program in (y, z):
+            with pytest.raises(IndexError, match="out of bounds"):
+                te.evaluate(program, {x: self.VALUES, table: np.ones(3, "float32")})
+
+    @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+    def test_the_magnitude_of_the_least_integer_is_negative(self, dtype: str) -> None:
+        z, table = te.placeholder((2,), dtype, name="z"), te.placeholder((40000,), name="table")
+        y = te.compute((2,), lambda i: table[te.minimum(te.abs(z[i]), np.array(100, dtype)[()])])
+        values = np.array([3, np.iinfo(dtype).min], dtype)
+        with pytest.raises(IndexError, match=rf"{values[1]}\b|out of bounds"):
+            te.evaluate(y, {z: values, table: np.arange(40000, dtype="float32")})
+        values[1] = -7
+        np.testing.assert_array_equal(te.evaluate(y, {z: values, table: np.arange(40000, dtype="float32")}), [3, 7])
+
+    @pytest.mark.parametrize("middle", ["float64", "float16", "bfloat16"])
+    def test_clipped_between_two_conversions(self, middle: str) -> None:
+        x = te.placeholder((40,), name="x")
+        for to in ("int32", "uint8", "float32"):
+            y = te.compute((40,), lambda i, to=to: te.cast(te.clip(te.cast(x[i], middle), 0, 5), to))
+            np.testing.assert_array_equal(te.evaluate(y, {x: self.VALUES}), te.interpret(y, {x: self.VALUES}))
