@@ -46,7 +46,8 @@ def _check_takes(function: Callable[..., Any], what: str, three: str) -> None:
 def _rule(tensor: Any, rule: Any) -> Given:
     if not isinstance(tensor, Tensor):
         raise TypeError(
-            f"differentiate: override maps tensors to (deps, fn), found the key {tensor!r:.40}, at {user_location()}"
+            f"differentiate: override maps tensors to fn or (deps, fn), by the tensor itself; found the key "
+            f"{tensor!r:.40}, at {user_location()}"
         )
     if callable(rule):
         if not tensor.op.inputs:

@@ -12,6 +12,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.tables import shape_of_table
 from tedsl.lang.expr import Expr, Read
 from tedsl.lang.scalar_text import brief
+from tedsl.lang.tensor import Constant
 from tedsl.lang.traverse import reads_of
 
 __all__ = ["attempts_of"]
@@ -28,7 +29,10 @@ def _of_row(answer: Answer, j: int) -> Iterator[str]:
     row = answer.read.index[j]
     names = list(dict.fromkeys(r.tensor.name for r in reads_of((row,))))
     if names:
-        yield f"`{brief(row)}` holds what {_listed(names)} will hold: no algebra knows which points reach an element"
+        holds = f"holds what {_listed(names)} will hold"
+        if isinstance(row, Read) and isinstance(row.tensor.op, Constant):
+            holds = f"is of {names[0]}, a list of {row.tensor.op.array.size} places whose values stay data"
+        yield f"`{brief(row)}` {holds}: no algebra knows which points reach an element"
         what = f"{names[0]} were" if isinstance(row, Read) else "the index were a tensor of its own and"
         yield (
             f"it would be a gather if {what} known to be a permutation (through its inverse), a sum of segments if "

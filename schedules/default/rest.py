@@ -5,7 +5,7 @@ Vectors lie along the last axis, where its iterations are independent and memory
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from schedules.default.gpu.kernels import spread
 from schedules.default.neighbors import along
@@ -23,10 +23,15 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 __all__ = ["plan_rest"]
 
 
-def plan_rest(stages: Sequence[Operation], plan: Plan, spoken: set[str], machine: Machine) -> list[Directive]:
-    """Directives for scans and scatters, and for the definitions without any of the stages that are `spoken` of."""
+def plan_rest(
+    stages: Sequence[Operation], plan: Plan, spoken: set[str], known: Container[str], machine: Machine
+) -> list[Directive]:
+    """Directives for scans and scatters, and for the definitions without any of the stages that are `spoken` of.
+
+    `known` are the stages that there were before anything was rewritten, of which messages speak.
+    """
     made: list[Directive] = []
-    places = placed(plan) if spoken else {}
+    places = placed(plan, known=known) if spoken else {}
     busy = _loops_in_use(plan, places)
     for op in stages:
         if isinstance(op, Extern) or op.name in plan.complete:

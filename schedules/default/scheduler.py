@@ -104,7 +104,7 @@ def completion(
     writes them one after another for each element. `apart`: the program is cut into kernels. `together`: outputs that
     are made of something in common do so wherever they can, as they may lie in the memory of what others read.
     """
-    spoken = plan.spoken()
+    spoken, given = plan.spoken(), plan.program.stages
     if machine.gpu is None:
         plan, outputs = _with_common_sums(plan, inputs, outputs, {*plan.made, *spoken}, machine)
     rw = Rewriting(plan.program, machine.least)
@@ -156,7 +156,7 @@ def completion(
     begin = replace(made, finite=finite, complete=frozenset(stages), regrouped=regrouped)
     known = _patterns(rw, made, machine, apart=apart)
     made = _said(made, known)
-    rest = plan_rest(rw.stages, made, spoken, machine)
+    rest = plan_rest(rw.stages, made, spoken, given, machine)
     made = replace(_said(made, rest), finite=finite, complete=frozenset(stages), regrouped=regrouped)
     return Completion(begin, (*known, *rest), made, frozenset(rw.in_order))
 

@@ -6,7 +6,7 @@ A directive may come before the one that makes it legal, so this is asked when t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from schedules.directives import (
     ComputeAt,
@@ -33,13 +33,16 @@ from tedsl.lang.tensor import Extern, Operation
 __all__ = ["placed"]
 
 
-def placed(plan: Plan, *, checked: bool = True) -> dict[str, Placement]:
-    """The place of every stage: the root, where no directive says otherwise; `checked`: one that can hold it."""
+def placed(plan: Plan, *, checked: bool = True, known: Container[str] | None = None) -> dict[str, Placement]:
+    """The place of every stage: the root, where no directive says otherwise; `checked`: one that can hold it.
+
+    `known`: the stages that a message may name, if not all; for another one it names what that is a part of.
+    """
     ahead = [step for steps in plan.loops.values() for step in steps if isinstance(step.directive, Prefetch)]
     places = {name: _of(plan.places[name].directive) if name in plan.places else ROOT for name in plan.program.stages}
     for name, step in plan.places.items() if checked else ():
         if isinstance(step.directive, ComputeAt):
-            _check(plan, places, name, step)
+            _check(plan, places, name, step, plan.program.stages if known is None else known)
     for step in ahead:
         source = getattr(step.directive, "source", "")
         if places.get(source, ROOT).kind != "root":
@@ -82,7 +85,7 @@ def _of(directive: Directive) -> Placement:
     return INLINE if isinstance(directive, ComputeInline) else ROOT
 
 
-def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) -> None:
+def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step, known: Container[str]) -> None:
     """Refuse a compute_at whose loop is gone, cannot hold it, or does not hold all readers."""
     place = places[stage]
     if places[place.consumer].kind == "inline":
@@ -97,6 +100,8 @@ def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step) 
             raise step.refused(f"{consumer}'s loop {level.name!r} is {level.kind}; nothing can be computed inside it")
     for reader, definition in _readers(plan, places, stage):
         if not _is_inside(plan, places, reader, definition, place):
+            while reader in plan.program.stages and reader not in known and plan.program.readers[reader]:
+                reader = plan.program.readers[reader][0]
             raise step.refused(
                 f"{reader} reads {stage} outside of loop {place.loop!r} of {place.consumer}; "
                 f"compute {reader} inside that loop too, or {stage} farther out"

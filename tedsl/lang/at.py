@@ -15,7 +15,7 @@ from tedsl.lang.keywords import spoken
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
 
-__all__ = ["At", "Updates"]
+__all__ = ["At", "Updates", "brought_inside"]
 
 
 @spoken("x.at")
@@ -165,6 +165,19 @@ def _inside(index: Expr, extent: Expr) -> bool:
     return isinstance(index, Const) and isinstance(extent, Const) and 0 <= index.value < extent.value
 
 
+def _clamp(index: Any, extent: Any) -> Any:
+    return fn.minimum(fn.maximum(_signed(index), 0), extent - 1)
+
+
+def _wrap(index: Any, extent: Any) -> Any:
+    return _remainder(index, fn.maximum(extent, 1))
+
+
+def brought_inside(index: Any, extent: Any, mode: str) -> Any:
+    """An index that lies within the extent, by clamp or wrap."""
+    return (_clamp if mode == "clamp" else _wrap)(index, extent)
+
+
 def _reflect(index: Any, extent: Any) -> Any:
     if isinstance(extent, Const) and 2 * extent.value > integer_bounds(INT32)[1]:
         extent = fn.convert(extent, INT64)
@@ -176,7 +189,7 @@ def _reflect(index: Any, extent: Any) -> Any:
 _BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
     "error": Read,
     "zero": _zero,
-    "clamp": _each(lambda i, n: fn.minimum(fn.maximum(_signed(i), 0), n - 1)),
+    "clamp": _each(_clamp),
     "reflect": _each(_reflect),
-    "wrap": _each(lambda i, n: _remainder(i, fn.maximum(n, 1))),
+    "wrap": _each(_wrap),
 }

@@ -40,6 +40,7 @@ _INTERNING = freed_in_children(threading.RLock())
 _SERIAL = itertools.count()
 
 
+_OF_ELEMENTS = NAMES | {"abs", "clip", "erf", "erfc", "isfinite", "pow", "relu", "rsqrt", "sigmoid"}
 _OVER_AXES = frozenset(("all", "any", "argmax", "argmin", "max", "min", "prod", "sum"))
 
 
@@ -71,7 +72,7 @@ class Expr(Operators["Expr"], RichFormula):
         def __getattr__(self, name: str) -> NoReturn:
             """Nothing of this name; those who ask mostly took an element for a tensor."""
             told = f"; over an axis it is te.{name}(lambda k: x[i, k])" if name in _OVER_AXES else ""
-            told = f"; it is te.{name}(x[i])" if name in self._ufuncs or name in NAMES else told
+            told = f"; it is te.{name}(x[i])" if name in self._ufuncs or name in _OF_ELEMENTS else told
             told = f"; {OF_MODULES[name]}" if name in OF_MODULES else told
             told = "; it is one number, of no axes" if name in ("shape", "ndim", "size") else told
             raise AttributeError(f"a scalar expression has no attribute {name!r}{told}", name=name, obj=self)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.at import brought_inside
 from tedsl.lang.axes import as_extent
 from tedsl.lang.broadcast import broadcast_shapes, element_at
 from tedsl.lang.constants import constant
@@ -21,6 +22,7 @@ from tedsl.lang.elements import as_tensor, is_one, normal_axis, tensor_of
 from tedsl.lang.errors import RankError, brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Tensor
@@ -28,6 +30,8 @@ from tedsl.lang.titles import takes_variables
 from tedsl.lang.traverse import free_axes
 
 __all__ = ["Places", "Slice", "getitem", "parsed", "slice_axis", "take", "take_along_axis"]
+
+_TAKES = {"raise": None, "clip": "clamp", "wrap": "wrap"}  # the modes of NumPy, and the borders that they are
 
 
 @dataclass(frozen=True)
@@ -187,12 +191,12 @@ def places_of(array: np.ndarray[Any, Any], x: Tensor, dim: int) -> Tensor:
                 f"{user_location()}: expected {-length} <= index < {length}"
             )
         array = array.astype("int64")
-        return constant(np.where(array < 0, array + length, array).astype("int32"), "places")
+        return constant(np.where(array < 0, array + length, array).astype("int32"), f"{x.name}_places")
     if max(-low, high) >= 2**31:
         raise IndexError(
             f"index {low if -low > high else high} of dimension {dim} of {x!r}, at {user_location()}: expected 32 bits"
         )
-    places = constant(array.astype("int32"), "places")
+    places = constant(array.astype("int32"), f"{x.name}_places")
     return fn.select(places < 0, places + extent, places) if low < 0 else places
 
 
@@ -283,14 +287,38 @@ class Places:
         return (*free[: self._offset], *own, *free[self._offset :])
 
 
+@own_arguments()
 @takes_variables
-def take(x: Any, index: Any, axis: Any = None) -> Tensor:
-    """`x` at the positions `index` along `axis` (of the flattened `x` when None)."""
+def take(x: Any, index: Any, axis: Any = None, mode: str = "raise") -> Tensor:
+    """`x` at the positions `index` along `axis` (of the flattened `x` when None).
+
+    As in NumPy, `mode` is for places that lie outside: "raise" an error, "clip" them to the border (those below 0 to
+    the first element), or "wrap" them around.
+    """
     source, what = as_tensor(x, "te.take"), "te.take"
+    if mode not in _TAKES:
+        raise ValueError(f"{what} at {user_location()}: mode must be one of {', '.join(_TAKES)}; found {mode!r:.40}")
     if axis is None:
-        return getitem(ravel(source), (index,))
+        source, axis = ravel(source), 0
     dim = normal_axis(axis, source.ndim, what)
+    if way := _TAKES[mode]:
+        return _take_inside(source, dim, index if isinstance(index, (Tensor, Expr)) else np.asarray(index), way)
     return getitem(source, (*(slice(None),) * dim, index))
+
+
+def _take_inside(x: Tensor, dim: int, index: Any, way: str) -> Tensor:
+    """x at places along a dimension, those outside brought to places inside."""
+    _check_kind(x, index)
+    if isinstance(index, np.ndarray):
+        index = constant(index, f"{x.name}_places") if index.ndim else fn.as_expr(int(index))
+    places = Places(parsed(x, (*(slice(None),) * dim, index)))
+
+    def element(*axes: Axis) -> Expr:
+        at = list(places.at(axes))
+        at[dim] = brought_inside(at[dim], x.extents[dim], way)
+        return Read(x, tuple(at))
+
+    return tensor_of(tuple(places.shape), element, f"{x.name}_take")
 
 
 @takes_variables

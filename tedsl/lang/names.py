@@ -25,7 +25,8 @@ OF_MODULES: dict[str, str] = {
     **dict.fromkeys(("array", "asarray", "as_tensor", "tensor", "from_numpy"), "it is te.constant(array)"),
     **dict.fromkeys(
         ("stop_gradient", "detach", "no_grad"),
-        "say it where the derivative is taken: te.differentiate(y, x, override={t: lambda t, inputs, head: [None]})",
+        "say it where the derivative is taken: te.differentiate(y, x, override={t: lambda t, inputs, head: [None]}), "
+        "or for te.grad(f) in f: an @te.op that returns its argument, with this function as its def_vjp",
     ),
     **dict.fromkeys(("amax", "amin"), "it is te.max, te.min"),
     **dict.fromkeys(("cat", "concat"), "it is te.concatenate or te.stack"),

@@ -24,7 +24,7 @@ from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor, tell_of_arr
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
 from tedsl.ops.signature import Signature, Static, Template, map_leaves
-from tedsl.ops.static_numbers import add_list_hints
+from tedsl.ops.static_numbers import add_list_hints, told_of_statics
 
 __all__ = ["Author", "Definition", "attach_rules", "effects_of", "has_extern", "inlined"]
 
@@ -149,13 +149,17 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
     try:
         returned = signature.called(template, inputs)
     except Exception as error:
-        add_list_hints(error, signature, template)
+        told = told_of_statics(error, signature, template)
+        if told is error:
+            add_list_hints(error, signature, template)
         if isinstance(error, AttributeError):
             tell_of_arrays(error)
         is_of_kinds = isinstance(error, (AttributeError, TypeError, ValueError))
         misfit = signature.misfit(template) if is_of_kinds else None
         if misfit is None:
-            raise
+            if told is error:
+                raise
+            raise _with_notes(told, error) from None
         raise _with_notes(TypeError(f"{signature.name} at {user_location()}: {misfit}"), error) from error
     found: list[Tensor] = []
 

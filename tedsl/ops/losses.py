@@ -39,7 +39,19 @@ def _each(what: str, x: te.Tensor, target: te.Tensor, reduction: str, function: 
     """function(x, target) element by element, reduced."""
     check_float(x, what, "x")
     check_same_shape(x, target, what, ("x", "target"))
-    return _reduced(te.compute(x.shape, lambda *i: function(x[i], target[i]), name=what), reduction, what)
+    made = te.compute(x.shape, lambda *i: function(x[i], _as_float(target[i], x)), name=what)
+    return _reduced(made, reduction, what)
+
+
+def _as_float(label: Any, x: te.Tensor) -> Any:
+    """A label; of integers and bools the number in the dtype of x."""
+    return label if label.dtype.is_float else te.cast(label, x.dtype)
+
+
+def _of_one(loss: Any, x: te.Tensor, target: te.Tensor, *options: Any) -> te.Tensor:
+    """A loss of many, of one alone, which has no axis for them."""
+    found = loss(x.expand_dims(0), target.expand_dims(0), *options)
+    return found.reshape(()) if found.ndim else found  # type: ignore[no-any-return]
 
 
 @op
@@ -110,7 +122,7 @@ def binary_cross_entropy_with_logits(
         vector(pos_weight, x.shape[-1], what, "pos_weight", "the last of x")
 
     def element(*i: Any) -> Any:
-        v, t = x[i], target[i]
+        v, t = x[i], _as_float(target[i], x)
         # log(1 + exp(-v)): each side where its exponential is at most 1
         tail = te.select(v < 0, te.log1p(te.exp(v)) - v, te.log1p(te.exp(-v)))
         factor = 1.0 if pos_weight is None else 1.0 + (pos_weight[i[-1]] - 1.0) * t
@@ -144,8 +156,11 @@ def nll_loss(
 ) -> te.Tensor:
     """-x[n, target[n]] weight[target[n]] for x (n, classes, ...) of log-probabilities and target (n, ...) of integers.
 
-    A target equal to ignore_index adds nothing; the mean is over the weights. As torch.nn.functional.nll_loss.
+    Of one alone x is (classes,) and target a scalar. A target equal to ignore_index adds nothing; the mean is over the
+    weights. As torch.nn.functional.nll_loss.
     """
+    if x.ndim == 1:
+        return _of_one(nll_loss, x, target, weight, ignore_index, reduction)
     _check_classes(x, target, weight, "nll_loss")
     return _by_index(x, target, weight, ignore_index, reduction, 0.0, "nll_loss")
 
@@ -157,15 +172,24 @@ def cross_entropy(
 ) -> te.Tensor:  # fmt: skip
     """nll_loss of log_softmax(x) for x (n, classes, ...); target integers (n, ...) or probabilities of the shape of x.
 
-    label_smoothing mixes the target with the uniform distribution. As torch.nn.functional.cross_entropy.
+    Of one alone x is (classes,). label_smoothing mixes the target with the uniform distribution. As
+    torch.nn.functional.cross_entropy.
     """
     what = "cross_entropy"
+    if x.ndim == 1:
+        return _of_one(cross_entropy, x, target, weight, ignore_index, reduction, label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise refuse(what, f"label_smoothing: expected a number from 0 to 1, found {label_smoothing!r}")
     if target.dtype.is_integer:
         _check_classes(x, target, weight, what)
         return _by_index(log_softmax_of(x, 1), target, weight, ignore_index, reduction, label_smoothing, what)
     check_float(x, what, "x")
+    if target.ndim == x.ndim - 1:
+        raise refuse(
+            what,
+            f"target: expected integers, the classes (target.astype('int32')), or probabilities of the shape of x; "
+            f"found {target!r} beside {x!r}",
+        )
     check_same_shape(x, target, what, ("x", "target"))
     return _by_probability(x, target, weight, reduction, label_smoothing, what)
 

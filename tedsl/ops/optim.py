@@ -21,6 +21,7 @@ from autodiff import differentiate
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import made_again
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
@@ -493,6 +494,10 @@ def _function_step(f: Callable[..., Any], optimizer: Optimizer, options: dict[st
 _COUNT = jit(lambda x: te.zeros((), "int32"))
 
 
+@own_arguments(
+    "te.ops.optim.train_step",
+    hint="it has clip=, has_aux=, target=, opt=, memory=; learning rates are of the optimizer, as optim.Adam(lr=0.1)",
+)
 def train_step(
     loss: Any, params: Any = None, data: Sequence[te.Tensor] = (), optimizer: Optimizer | None = None, *,
     clip: float | None = None, has_aux: bool = False, target: str = "host", opt: str = "default",

@@ -30,7 +30,7 @@ def grid_sample(
 
     x (n, c, h, w), grid (n, i, j, 2); of volumes x (n, c, d, h, w), grid (n, i, j, k, 3), depths last. -1 and 1 are
     the outer edges of the outer elements, with align_corners their centers. mode "bilinear" or "nearest"; beyond the
-    border "zeros", or the "border" ("clamp").
+    border "zeros", the "border" ("clamp"), or its "reflection", at the centers with align_corners, else at the edges.
     As torch.nn.functional.grid_sample.
     """
     what = "grid_sample"
@@ -42,11 +42,15 @@ def grid_sample(
     check_extent(grid, 0, x.extents[0], what, "grid", "the batch of x")
     one_of(mode, ("bilinear", "nearest"), what, "mode")
     word = "clamp" if padding_mode == "border" else padding_mode  # PyTorch's word, which means another thing elsewhere
-    edge = border_of(word, f"te.ops.{what}", "padding_mode", ("zero", "clamp"))
+    edge = border_of(word, f"te.ops.{what}", "padding_mode", ("zero", "clamp", "reflection"))
+    border = "zero" if edge == "zero" else "clamp"
 
     def place(value: Any, size: Any) -> Any:
         at = (value + 1.0) * 0.5 * (size - 1) if align_corners else ((value + 1.0) * size - 1.0) * 0.5
-        return te.clip(at, 0.0, size - 1) if edge == "clamp" else at
+        if edge == "reflection":
+            low, span = (0.0, te.maximum(size - 1, 1)) if align_corners else (-0.5, size)
+            at = low + span - te.abs(span - te.abs(at - low) % (2 * span))
+        return at if edge == "zero" else te.clip(at, 0.0, size - 1)
 
     def of_axes(made: Callable[..., Any]) -> Callable[..., Any]:
         """A function of n and of the axes of the result, which have names."""
@@ -63,8 +67,8 @@ def grid_sample(
         here = (n, *z)
         at = [where[here] for where in stored]
         if mode == "nearest":
-            return x.at(n, c, *(te.cast(te.round(a), "int32") for a in at), mode=edge)
-        return between(x, (n, c), at, edge)
+            return x.at(n, c, *(te.cast(te.round(a), "int32") for a in at), mode=border)
+        return between(x, (n, c), at, border)
 
     of_elements = (
         (lambda n, c, i, j: element(n, c, i, j)) if dims == 2 else (lambda n, c, i, j, k: element(n, c, i, j, k))

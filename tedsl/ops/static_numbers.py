@@ -7,6 +7,7 @@ learning rate that changes from call to call, or for an image as a list.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,8 +18,10 @@ from tedsl.lang.errors import warn_user
 from tedsl.ops.signature import OpCall, Signature, Slot, Template, leaves
 from tedsl.ops.transforms.numbers import is_number, weak_dtype
 
-__all__ = ["NumbersSeen", "add_list_hints"]
+__all__ = ["NumbersSeen", "add_list_hints", "told_of_statics"]
 
+# What Python says where a function takes a list or a number for an array.
+_NO_ARRAY = re.compile(r"'(list|tuple|int|float|bool)' object (?:has no attribute|is not subscriptable)")
 MOST_VALUES = {float: 8, int: 32}  # so many programs are made in silence; integers are often extents
 MOST_NUMBERS = 16  # beyond so many in one call, nobody counts
 # How an array of rank 0 is written, by the first part of the module of an array's type.
@@ -78,6 +81,23 @@ def _array(like: Any, name: str, dtype: Any) -> str:
     return text.format(name=name, dtype=dtype)
 
 
+def told_of_statics(error: Exception, signature: Signature, template: Template) -> Exception:
+    """The error; if it says that a list or a number is no array, with the arguments that are such and so static."""
+    found = _NO_ARRAY.match(str(error)) if isinstance(error, (AttributeError, TypeError)) else None
+    names = [
+        name for name, value in template.arguments.items()
+        if found and type(value).__name__ == found[1] and _is_without_default(signature.parameters.parameters[name])
+    ]  # fmt: skip
+    if not found or not names:
+        return error
+    kind = f"an {found[1]}" if found[1] == "int" else f"a {found[1]}"
+    made = type(error)(
+        f"{error}; argument {' or '.join(map(repr, names))} is {kind} and so a static value; give "
+        f"np.asarray({names[0]}){'' if found[1] in ('list', 'tuple') else ', an array of rank 0'}"
+    )
+    return made.with_traceback(error.__traceback__)
+
+
 def add_list_hints(error: Exception, signature: Signature, template: Template) -> None:
     """Note on an error of an operator's function which of its static arguments may have been meant as arrays."""
     for name, value in template.arguments.items():
@@ -87,10 +107,13 @@ def add_list_hints(error: Exception, signature: Signature, template: Template) -
             )
 
 
+def _is_without_default(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty or parameter.default is None
+
+
 def _may_be_array(value: Any, parameter: inspect.Parameter) -> bool:
     """Whether numbers in a nest may stand for an array: tuples of integers are options, as is what has a default."""
-    has_default = parameter.default is not parameter.empty and parameter.default is not None
-    if has_default or type(value) not in (list, tuple):
+    if not _is_without_default(parameter) or type(value) not in (list, tuple):
         return False
     numbers = leaves(value)
     is_option = type(value) is tuple and all(type(n) is int for n in value)

@@ -434,3 +434,11 @@ def test_an_equation_that_holds_a_loop_ties_no_element() -> None:
 
     y = te.scan((n,), step, axis=0, reverse=True)
     assert te.gradcheck(y, [x], [np.random.default_rng(0).standard_normal(n)], atol=1e-6, rtol=1e-5).ok
+
+
+def test_lists_of_places_are_told_apart() -> None:
+    u, places = te.placeholder((6, 5), name="u"), te.placeholder((), name="places")
+    seen = u[[1, 2, 4]][:, [0, 3]] * places
+    text = str(te.differentiate((seen**2).sum(), u).explain())
+    assert "`u_places[i]` is of u_places, a list of 3 places whose values stay data: no algebra" in text
+    assert "`u_take_places[j]` is of u_take_places, a list of 2 places whose values stay data: no algebra" in text

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.backend.host.units import parse_bytes
 
 CHANCE = np.random.default_rng(4)
 A = CHANCE.standard_normal((4, 3))
@@ -145,6 +146,19 @@ def view() -> Any:
         (lambda: te.compute((4,), lambda i: x[int(x[i, 0]), 0]), "as an index it is te.cast(x, 'int32')"),
         (lambda: te.differentiate(LOSS, x, override={LOSS: lambda h: [h]}), "must be a function of three, (loss"),
         (lambda: te.differentiate(LOSS, x, override={LOSS: ([x], lambda h: [h])}), "(loss, [x], head), found (h)"),
+        (
+            lambda: te.differentiate(LOSS, x, override={"y": lambda t, i, h: [h]}),
+            "override maps tensors to fn or (deps, fn), by the tensor itself; found the key 'y'",
+        ),
+        (
+            lambda: te.ops.optim.train_step(LOSS, [x], optimizer=te.ops.optim.Adam(), lr=0.1),
+            "te.ops.optim.train_step at ",
+        ),
+        (
+            lambda: te.ops.optim.train_step(LOSS, [x], lr=0.1),
+            "learning rates are of the optimizer, as optim.Adam(lr=0.1)",
+        ),
+        (lambda: te.take(x, [1], out=A), "te.take at "),  # type: ignore[call-arg]
         (lambda: te.differentiate(LOSS, x, fdiff=lambda h: h), "(output, input, head), found (h)"),
         (lambda: te.build(x, x + 1)(np.full((4, 3), None)), "found object; give numbers, np.asarray(x, 'float32')"),
         (lambda: te.build(x, x + 1)(A + 1j), "found complex128; give its parts apart, x.real and x.imag"),
@@ -169,6 +183,10 @@ def test_what_cannot_be_meant_is_told(written: Callable[[], Any], text: str) -> 
         (lambda: x.chunk(2), "write te.split(x, parts, axis)"),
         (lambda: x[0, 0].exp(), "a scalar expression has no attribute 'exp'; it is te.exp(x[i])"),
         (lambda: x[0, 0].absolute(), "; it is te.abs"),
+        (lambda: x[0, 0].abs(), "; it is te.abs(x[i])"),
+        (lambda: x[0, 0].clip(0, 1), "; it is te.clip(x[i])"),
+        (lambda: x[0, 0].sigmoid(), "; it is te.sigmoid(x[i])"),
+        (lambda: te.stop_gradient(x), "or for te.grad(f) in f: an @te.op that returns its argument, with"),
         (lambda: te.Schedule(LOSS).loss, "a schedule has no attribute 'loss'; the stage is s['loss']"),
         (lambda: te.Schedule(x + 1).parallel("i0"), "directives are of one stage: s['add'].parallel(...)"),
         (lambda: te.Schedule(x + 1).print_loop_nest(), "print(s) shows its loops"),
@@ -234,6 +252,12 @@ def test_printed_loops_and_statements_name_an_axis_alike() -> None:
             ValueError,
             "takes 1 axis (i), the shape has 2 dimensions; j",
         ),
+        (lambda: te.take(x, [9], mode="clamp"), ValueError, "mode must be one of raise, clip, wrap; found 'clamp'"),
+        (
+            lambda: te.ops.cross_entropy(x, x[:, 0]),
+            ValueError,
+            "expected integers, the classes (target.astype('int32'))",
+        ),
         (lambda: te.ops.optim.Adam(lr=-1), ValueError, "lr: expected a number of 0 or more, found -1"),
         (lambda: te.jit(lambda a, i: a[i])(A, np.array([0, -1])), IndexError, "of Python count from the end, data"),
         (
@@ -280,3 +304,63 @@ def test_places_are_the_users_own_below_plots_and_frameworks() -> None:
         with pytest.raises(TypeError, match=r"test_guesses\.py:\d+"):
             written()
     plt.close("all")
+
+
+@pytest.mark.parametrize("mode", ["clip", "wrap"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("places", [5, -9, np.array(7), [-9, -1, 0, 5, 7], np.array([[0, 9], [7, 2]], "uint64")])
+def test_places_outside_are_taken_as_by_numpy(places: Any, axis: int | None, mode: str) -> None:
+    want = np.take(A, places, axis, mode=mode)  # type: ignore[call-overload]
+    for function in (lambda a: te.take(a, places, axis, mode), lambda a: np.take(a, places, axis, mode=mode)):
+        np.testing.assert_array_equal(te.jit(function)(A), want)
+    np.testing.assert_array_equal(te.jit(lambda a, i: a.take(i, axis, mode=mode))(A, np.asarray(places)), want)
+
+
+def test_places_outside_of_a_size_that_is_not_known() -> None:
+    u = te.placeholder((te.var("n"),), name="u")
+    values = np.arange(5, dtype="float32")
+    np.testing.assert_array_equal(te.evaluate(te.take(u, [-1, 7], mode="wrap"), {u: values}), [4, 2])
+    np.testing.assert_array_equal(te.evaluate(te.take(u, [-1, 7], mode="clip"), {u: values}), [0, 4])
+
+
+def test_what_the_hint_for_stopped_gradients_says_works() -> None:
+    stopped = te.op(lambda x: x)
+    stopped.def_vjp(lambda y, inputs, head: [None])
+    np.testing.assert_array_equal(te.grad(lambda a: (stopped(a) * a).sum())(A), A)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64"])
+@pytest.mark.parametrize(
+    "loss", ["binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss"]
+)
+def test_losses_have_the_dtype_of_the_predictions(loss: str, dtype: str) -> None:
+    labels, predicted = np.array([0, 1, 1], dtype), np.array([0.2, 0.3, 0.9], "float32")
+    found = getattr(te.ops, loss)(predicted, labels)
+    assert found.dtype == "float32"
+    np.testing.assert_array_equal(found, getattr(te.ops, loss)(predicted, labels.astype("float32")))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_one_are_those_of_a_batch_of_one(reduction: str) -> None:
+    logits, label = A[0].astype("float32"), np.asarray(2)
+    shares = np.array([0.1, 0.2, 0.7], "float32")
+    for target in (label, shares):
+        found = te.ops.cross_entropy(logits, target, reduction=reduction)
+        assert found.shape == ()
+        np.testing.assert_array_equal(found, te.ops.cross_entropy(logits[None], target[None], reduction="sum"))
+    np.testing.assert_array_equal(te.ops.nll_loss(logits, label, reduction=reduction), -logits[2])
+
+
+def test_units_of_memory_as_people_write_them() -> None:
+    for text in ("0.02MiB", "20.48 KiB", "20971 B"):
+        assert abs(parse_bytes(text) - 20971) <= 1
+    with pytest.raises(ValueError, match="found '2iB'"):
+        parse_bytes("2iB")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+def test_torchscript_is_refused_by_its_name() -> None:
+    torch = pytest.importorskip("torch")
+    doubled = te.op(lambda x: 2 * x)
+    with pytest.raises(TypeError, match=r"TorchScript \(torch.jit.trace\) is not supported; torch.export and torch.c"):
+        torch.jit.trace(lambda x: doubled(x), torch.ones(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -83,6 +84,15 @@ class TestListsForArrays:
         assert "argument 'rows' is a tuple and so a static value; give np.asarray(rows)" in notes_of(
             lambda: op(((1.0, 2.0), (3.0, 4.0)), X)
         )
+
+    def test_the_message_itself_says_it_where_python_says_no_array(self) -> None:
+        with pytest.raises(AttributeError, match=rf"no attribute 'shape'; {re.escape(self.said)}$"):
+            looked_up([[1.0, 2.0], [3.0, 4.0]], X)
+        blurred = te.op(lambda x, sigma: te.compute(x.shape, lambda i: x[i] * sigma[()]))
+        with pytest.raises(TypeError, match=r"'sigma' is a float and so .* np.asarray\(sigma\), an array of rank 0$"):
+            blurred(X, 0.5)
+        with pytest.raises(AttributeError, match=r"no attribute 'shape'$"):
+            te.op(lambda x, sigma: [1.0].shape)(X, 0.5)  # type: ignore[attr-defined]
 
     def test_only_where_there_is_one(self) -> None:
         found = notes_of(lambda: looked_up(np.ones((2, 2), "float32"), X, steps=(0, 0)), ValueError)

@@ -153,6 +153,18 @@ def build(s: te.Schedule, t: dict[str, te.Tensor]) -> None:
     np.testing.assert_allclose(kernel(a), te.interpret(t["C"], {t["A"]: a}), rtol=1e-5)
 
 
+def test_readers_are_called_as_the_user_knows_them() -> None:
+    x, w = te.placeholder((48, 40), name="x"), te.placeholder((11,), name="w")
+    rows = te.compute((48, 40), lambda i, j: te.sum(lambda k: w[k] * x.at(i, j + k - 5, mode="reflect")), name="rows")
+    y = te.compute((48, 40), lambda i, j: te.sum(lambda k: w[k] * rows.at(i + k - 5, j, mode="reflect")), name="y")
+    loss = (y**2).sum()
+    s = te.Schedule([loss, te.differentiate(loss, w)])
+    io, _ = s[y].split("i", 8)
+    s[rows].compute_at(y, io)
+    message = refusal(lambda: te.build([x, w], [loss, s.outputs[1]], schedule=s))
+    assert "dw_y reads rows outside of loop 'i0' of y; compute dw_y inside" in message.replace("'io'", "'i0'"), message
+
+
 def test_all_readers_lie_inside_the_loop() -> None:
     s, t = chain()
     s["T"].compute_root()

@@ -10,7 +10,7 @@ import numpy as np
 
 __all__ = ["parse_bytes", "readable"]
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[KMGT]I?)?B?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 
@@ -21,7 +21,7 @@ def parse_bytes(memory: Any, what: str = "te.build") -> int:
     match = _SIZE.fullmatch(memory) if isinstance(memory, str) else None
     if match is None or not float(match[1]):
         raise ValueError(f"{what}: memory= is a number of bytes or a text such as '512MB', found {memory!r}")
-    unit = match[2].upper()
+    unit = match[2].upper().replace("I", "")
     return int(float(match[1]) * _UNITS[unit if unit in _UNITS else f"{unit}B"])
 
 

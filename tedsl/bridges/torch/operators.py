@@ -42,6 +42,10 @@ __all__ = ["call", "constant_key", "constant_nest", "key_of", "like", "prepare",
 
 def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on tensors."""
+    if torch.jit.is_tracing():
+        raise TypeError(
+            f"op {op.signature}: TorchScript (torch.jit.trace) is not supported; torch.export and torch.compile are"
+        )
     routine = op.definition(call.template)
     if out is not None or mode is not None:
         return _into(op, routine, call, out, mode)
