@@ -51,8 +51,9 @@ def negative(x: Expr, dtype: str) -> Expr:
 
 
 def absolute(x: Expr, dtype: str) -> Expr:
-    """|x|; the most negative value stays as it is."""
-    return _back(hl.abs(x), dtype) if dtype in SIGNED else x
+    """|x|; the most negative value stays as it is, which Halide's own takes for impossible: a maximum of it and 0 is
+    dropped, LLVM may make anything of it."""
+    return hl.select(x < const(0, dtype), negative(x, dtype), x) if dtype in SIGNED else x
 
 
 def sign(x: Expr, dtype: str) -> Expr:

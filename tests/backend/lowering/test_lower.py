@@ -504,3 +504,25 @@ class TestFloatsAsIntegers:
         for to in ("int32", "uint8", "float32"):
             y = te.compute((40,), lambda i, to=to: te.cast(te.clip(te.cast(x[i], middle), 0, 5), to))
             np.testing.assert_array_equal(te.evaluate(y, {x: self.VALUES}), te.interpret(y, {x: self.VALUES}))
+
+    @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+    def test_what_is_made_of_the_magnitude_of_the_least_integer(self, dtype: str) -> None:
+        """Halide dropped the maximum with 0, and with it the clamp of the place: memory of others was read."""
+        z, table = te.placeholder((40,), dtype, name="z"), te.placeholder((8,), name="table")
+        least = np.iinfo(dtype).min
+        given = {z: np.array([least, least + 1, -1, 0, 1, -least - 1, 7, -7] * 5, dtype)}
+        made: list[Any] = []
+        for shift in (0, 1):
+            size = [te.compute((40,), lambda i, s=shift: te.abs(z[i] - s), name="size")][0]
+            made += [
+                te.compute((40,), lambda i, r=rule, s=size: r(s[i]))
+                for rule in (lambda q: te.maximum(q, 0), lambda q: te.relu(q), lambda q: q % 7, lambda q: q // 7,
+                             lambda q: te.minimum(q, -1), lambda q: te.sign(q), lambda q: te.clip(q, 0, 5))
+            ]  # fmt: skip
+            made += [
+                te.compute((40,), lambda i, p=place, s=shift: table[p(te.cast(te.abs(z[i] - s), "int64"))])
+                for place in (lambda q: te.clip(te.maximum(q, 0), -1, 7), lambda q: te.clip(q, 0, 7), lambda q: q % 8)
+            ]
+        given[table] = np.arange(8, dtype="float32")
+        for a, b in zip(te.evaluate(made, given), te.interpret(made, given), strict=True):
+            np.testing.assert_array_equal(a, b)
