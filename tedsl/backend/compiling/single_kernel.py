@@ -43,6 +43,24 @@ __all__ = ["SingleKernel", "proof_of"]
 _ALLOCATED = "allocated"  # the kind of file on the disk that holds such a number
 
 
+class _Sources:
+    """What forms of a program are compiled from; one that was lowered before is not lowered again."""
+
+    def __init__(self, program: Compilation) -> None:
+        self._program = program
+        self._lowered: VariantSource | None = None
+
+    def planned(self, form: Form) -> VariantSource:
+        """The source of a form, kept until it is compiled."""
+        self._lowered = VariantSource(self._program, form)
+        return self._lowered
+
+    def taken(self, form: Form) -> VariantSource:
+        """The source of a form that is compiled now."""
+        found, self._lowered = self._lowered, None
+        return found if found is not None and found.form == form else VariantSource(self._program, form)
+
+
 class SingleKernel:
     """The compiled forms of one program; safe to use from several threads. Both an executable and a step's kernel.
 
@@ -53,8 +71,11 @@ class SingleKernel:
 
     def __init__(self, program: Compilation, usual: ArrayLayout | None = None) -> None:
         self.program, self.facts = program, program.facts
+        self._sources = sources = _Sources(
+            program
+        )  # no lambda may hold the kernel, or it lives until all are collected
         self.forms = CompiledForms(
-            program.name, self.facts, lambda form: compile_variant(self._source(form)),
+            program.name, self.facts, lambda form: compile_variant(sources.taken(form)),
             lambda form: key_of(program, form), usual,
         )  # fmt: skip
         self.proven: set[Proof] = set()
@@ -92,24 +113,15 @@ class SingleKernel:
     def phases(self) -> Spent:
         return self.forms.phases
 
-    def _source(self, form: Form) -> VariantSource:
-        """What a form is compiled from, which it may have been lowered from already."""
-        planned = self.__dict__.pop("_planned", None)
-        return planned if planned is not None and planned.form == form else VariantSource(self.program, form)
-
-    @cached_property
-    def _planned(self) -> VariantSource:
-        """The form for contiguous arrays before it is compiled."""
-        return VariantSource(self.program, self.forms.usual(("write",) * len(self.program.outputs)))
-
     @cached_property
     def planned_bytes(self) -> int:
         """What the form for contiguous arrays is going to allocate while it runs, known before it is compiled."""
-        key = key_of(self.program, self._planned.form)
+        planned = self._sources.planned(self.forms.usual(("write",) * len(self.program.outputs)))
+        key = key_of(self.program, planned.form)
         found = read(key, _ALLOCATED)
         if found is not None and found.isdigit():
             return int(found)
-        total = _bytes_of(self._planned.lowered.temporaries, {}, self.program.name)
+        total = _bytes_of(planned.lowered.temporaries, {}, self.program.name)
         write(key, _ALLOCATED, str(total).encode())
         return total
 

@@ -145,7 +145,7 @@ def test_lists_and_numbers_take_the_dtype_of_the_input(affine: Kernel) -> None:
         ("int64", [1, 2, 2**70], ValueError, "which no dtype holds"),
         ("float32", [1, [2], 3], ValueError, "several lengths"),
         ("float32", [np.float64(1), 2, 3], TypeError, r"found float64; give casting='same_kind' in the call"),
-        ("float32", ["a", "b", "c"], TypeError, r"expected dtype float32, found <U1; convert"),
+        ("float32", ["a", "b", "c"], TypeError, r"expected dtype float32, found <U1; give numbers"),
         ("float32", [1, 2], ValueError, "expected extent 3"),
         ("float32", 1.0, TypeError, "expected an array of float32, found float"),
     ],
