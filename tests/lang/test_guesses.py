@@ -310,7 +310,8 @@ def test_places_are_the_users_own_below_plots_and_frameworks() -> None:
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("places", [5, -9, np.array(7), [-9, -1, 0, 5, 7], np.array([[0, 9], [7, 2]], "uint64")])
 def test_places_outside_are_taken_as_by_numpy(places: Any, axis: int | None, mode: str) -> None:
-    want = np.take(A, places, axis, mode=mode)  # type: ignore[call-overload]
+    whole = np.asarray(places).astype(np.int64)  # NumPy 2.0 takes no unsigned ones
+    want = np.take(A, whole, axis, mode=mode)  # type: ignore[call-overload]
     for function in (lambda a: te.take(a, places, axis, mode), lambda a: np.take(a, places, axis, mode=mode)):
         np.testing.assert_array_equal(te.jit(function)(A), want)
     np.testing.assert_array_equal(te.jit(lambda a, i: a.take(i, axis, mode=mode))(A, np.asarray(places)), want)
