@@ -38,15 +38,14 @@ Evaluate = Callable[[Sequence[Tensor], Mapping[Tensor, Array]], tuple[Array, ...
 # The values of an output for each of several arrays for an input.
 Each = Callable[[Mapping[Tensor, Array], Tensor, Array], Array]
 
-# dtype -> (step, absolute tolerance, relative tolerance)
+# dtype -> (step, absolute tolerance, relative tolerance, how far apart one-sided differences lie, beside derivatives,
+# where there is a kink)
 _DEFAULTS = {
-    "float64": (1e-6, 1e-6, 1e-5),
-    "float32": (2e-2, 2e-3, 2e-3),
-    "float16": (2e-1, 2e-1, 1e-1),
-    "bfloat16": (5e-1, 5e-1, 2e-1),
+    "float64": (1e-6, 1e-6, 1e-5, 1e-4),
+    "float32": (2e-2, 2e-3, 2e-3, 0.2),
+    "float16": (2e-1, 2e-1, 1e-1, 2.0),
+    "bfloat16": (5e-1, 5e-1, 2e-1, 5.0),
 }
-# How far one-sided differences lie apart, beside derivatives, where there is a kink.
-_KINK = {"float64": 1e-4, "float32": 0.2, "float16": 2.0, "bfloat16": 5.0}
 # Units in the last place by which an output may be off; relative size of a unit.
 _ROUNDINGS = {"float64": 4, "float32": 16, "float16": 4, "bfloat16": 4}
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -269,9 +268,8 @@ def _check_pair(
 ) -> PairReport:
     if source not in probe.feeds:
         raise ValueError(f"gradcheck at {user_location()}: {source!r} is computed; only placeholders can be moved")
-    step, atol, rtol = (
-        given if given is not None else d for given, d in zip(settings, _DEFAULTS[source.dtype], strict=True)
-    )
+    *usual, apart = _DEFAULTS[source.dtype]
+    step, atol, rtol = (given if given is not None else d for given, d in zip(settings, usual, strict=True))
     worst: tuple[float, tuple[int, ...], float, float, float] = (-1.0, (), 0.0, 0.0, atol)
     checked = kinks = 0
     ok = True
@@ -283,7 +281,7 @@ def _check_pair(
     ]
     is_scaled = settings[1] is None and source.dtype in _SCALED
     scale = _scale(analytic, found) if is_scaled else 1.0
-    kink = max(_KINK[source.dtype] if given is None else 10 * given for given in settings[1:])
+    kink = max(apart if given is None else 10 * given for given in settings[1:])
     for index, (numeric, bend, change, noise) in zip(indices, found, strict=True):
         exact = float(analytic[index])
         unsure = noise + 2 * change * (scale < 1 or source.dtype.name == "float32") if settings[1] is None else 0.0

@@ -209,9 +209,8 @@ class _Printer:
         orders = [s.directive.axes for s in self.plan.storage.get(stage, ()) if isinstance(s.directive, ReorderStorage)]
         order = list(orders[-1]) if orders else names
         inside = [op.output(0).shape[names.index(n)] for n in order[order.index(names[place]) + 1 :]]
-        step = math.prod(n for n in inside if isinstance(n, int))
-        factors = [*map(str, (n for n in inside if not isinstance(n, int))), *[str(step)] * (step > 1)]
-        return f", lanes {' * '.join(factors)} elements apart" if factors else ""
+        step = math.prod(inside)
+        return "" if isinstance(step, int) and step == 1 else f", lanes {step} elements apart"
 
     def extent(self, level: Level, there: int | None) -> str:
         """How many iterations there are; `there` of them where the stage is computed."""

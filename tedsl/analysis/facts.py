@@ -162,10 +162,9 @@ class _System:
             return [this - begin, begin + self.facts.form(atom.extent) - 1 - this]
         rows = self._within(atom, this)
         rule = _RULES.get(atom.fn) if isinstance(atom, Apply) and atom.dtype.is_integer else None
-        is_known = isinstance(atom, Apply) and all(a.dtype.kind in "iub" for a in atom.args)
-        if (
-            rule is not None and isinstance(atom, Apply) and is_known and not leaves(atom, self.facts.known)
-        ):  # abs(-128)
+        if rule is None or not isinstance(atom, Apply) or leaves(atom, self.facts.known):  # as abs(-128) does
+            return rows
+        if all(a.dtype.kind in "iub" for a in atom.args):
             found, split = rule(self.facts, this, atom)
             rows += found
             if split:

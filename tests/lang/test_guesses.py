@@ -365,3 +365,15 @@ def test_torchscript_is_refused_by_its_name() -> None:
     doubled = te.op(lambda x: 2 * x)
     with pytest.raises(TypeError, match=r"TorchScript \(torch.jit.trace\) is not supported; torch.export and torch.c"):
         torch.jit.trace(lambda x: doubled(x), torch.ones(3))
+
+
+def test_printed_vectors_say_how_far_apart_their_lanes_lie() -> None:
+    n = te.var("n")
+    z = te.placeholder((40, n + 1, 3), name="z")
+    y = (z + 1).named("y")
+    apart = te.Schedule(y)
+    apart[y].reorder("j", "k", "i").vectorize("i", 8)
+    assert "vectorized, lanes (n + 1) * 3 elements apart:" in str(apart)
+    together = te.Schedule(y)
+    together[y].vectorize("k")
+    assert "apart" not in str(together)

@@ -151,9 +151,7 @@ class _Function:
         """The lines that gather the aligned words in which narrow elements lie, and shift these out of them."""
         lanes, count, element = chain
         base, (kind, index) = lanes[0].base, lanes[0].vector
-        if kind != f"<{count} x i32>" or any((e.vector, e.base) != ((kind, index), base) for e in lanes):
-            return []
-        if not {lane.widened for lane in lanes} <= {"sext", "zext nneg"}:
+        if kind != f"<{count} x i32>" or self._places(lanes, number) != [f"{kind} {index}"]:
             return []
         each = 4 // _BYTES[element]  # elements of a word
         made: list[str] = []

@@ -71,9 +71,8 @@ class SingleKernel:
 
     def __init__(self, program: Compilation, usual: ArrayLayout | None = None) -> None:
         self.program, self.facts = program, program.facts
-        self._sources = sources = _Sources(
-            program
-        )  # no lambda may hold the kernel, or it lives until all are collected
+        # No function that the forms call may hold the kernel: it would live until garbage is collected.
+        self._sources = sources = _Sources(program)
         self.forms = CompiledForms(
             program.name, self.facts, lambda form: compile_variant(sources.taken(form)),
             lambda form: key_of(program, form), usual,

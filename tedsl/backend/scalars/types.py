@@ -6,7 +6,7 @@ Literals are always typed here: Halide would take a bare Python float for a floa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -49,13 +49,17 @@ def is_for_opencl() -> bool:
 
 
 @contextmanager
-def for_opencl() -> Iterator[None]:
-    """What is lowered in here is for OpenCL."""
-    token = _OPENCL.set(True)
+def _said(variable: ContextVar[bool], value: bool) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _OPENCL.reset(token)
+        variable.reset(token)
+
+
+def for_opencl() -> AbstractContextManager[None]:
+    """What is lowered in here is for OpenCL."""
+    return _said(_OPENCL, True)
 
 
 def has_halves() -> bool:
@@ -63,14 +67,9 @@ def has_halves() -> bool:
     return _HALVES.get()
 
 
-@contextmanager
-def for_halves(known: bool) -> Iterator[None]:
+def for_halves(known: bool) -> AbstractContextManager[None]:
     """What is lowered in here is for a target that is known, or not, to have an instruction for float16."""
-    token = _HALVES.set(known)
-    try:
-        yield
-    finally:
-        _HALVES.reset(token)
+    return _said(_HALVES, known)
 
 
 def f64(value: float) -> Expr:
