@@ -187,7 +187,7 @@ def _window(
     lower = [(e[step], -(e - symbol(step) * e[step])) for e in bounds if e[step] > 0]
     upper = [(-e[step], e - symbol(step) * e[step]) for e in bounds if e[step] < 0]
     pairs = [(a, low, b, high, high * a - low * b) for a, low in lower for b, high in upper]
-    known = [(*pair, pair[-1]) for pair in pairs if pair[-1].is_over(parameters)]
+    known = [(*pair, _at_most(pair[-1], facts)) for pair in pairs if pair[-1].is_over(parameters)]
     # The distance of the other pairs varies, and its maximum takes a linear program: the promising ones only.
     rough = sorted((_rough(facts, pair[-1]), k) for k, pair in enumerate(pairs) if not pair[-1].is_over(parameters))
     for _, k in rough[:MAX_PAIRS]:
@@ -201,6 +201,13 @@ def _window(
     # With w integers at most in the window, floor(high) - w + 1 is as good a start as ceil(low).
     starts = [ceiling(low, a)] + ([floordiv(high, b) - (width - 1)] if width.is_constant else [])
     return min(starts, key=complexity), width
+
+
+def _at_most(extent: Linear, facts: KnownInequalities) -> Linear:
+    """A distance in the parameters, as a number where it is never larger than one: such a loop is not empty for most
+    sizes, which a kernel would have to be told."""
+    least = None if extent.is_constant else facts.minimum(-extent)
+    return extent if least is None else linear(-least)
 
 
 def _rough(facts: KnownInequalities, e: Linear) -> float:

@@ -52,7 +52,8 @@ def _solve(system: System, setting: Setting) -> Solution:
     nest = best_nest(system, inequalities, particular, lattice, facts, setting)
     rest = [e.substituted(nest.values) for e in inequalities]
     unproved = _unproved(rest, nest.facts)
-    if unproved and nest.facts.extended({}, unproved).refuted():
+    # From a contradiction everything follows: that nothing is left to prove says nothing.
+    if (unproved or conditions) and nest.facts.extended({}, unproved).refuted():
         raise Empty
     residual = _settled([substituted(c, nest.values) for c in system.residual], nest.facts, setting.parameters)
     values = tuple((v, nest.values[v]) for v in system.variables[: system.originals])

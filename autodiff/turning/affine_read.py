@@ -132,6 +132,9 @@ class Reader:
             return symbol(Greatest(a, b))
         self._rank.setdefault(node, len(self._rank))
         known = [symbol(node) - a, symbol(node) - b]
+        for one, other in ((a, b), (b, a)):  # and at most so much above one as the other may be
+            least = self.facts.minimum(one - other)
+            known += [] if least is None else [one - min(least, 0) - symbol(node)]
         self.maxima += known
         self.facts = self.facts.extended({}, known)
         return symbol(node)

@@ -1,0 +1,65 @@
+"""Windows mirrored at a border of unknown size: parts that no size has are left out, and no loop is empty for most."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from autodiff.result import Gradients
+from tedsl.lang.expr import Const
+from tedsl.lang.tensor import Compute
+from tedsl.lang.traverse import operations_between
+
+
+def window(radius: int) -> tuple[te.Tensor, te.Tensor, Gradients]:
+    """What is read by a weighted window, what is sent back to it, and the gradient, of sizes that are not known."""
+    n, m = te.var("n"), te.var("m")
+    x, head = te.placeholder((n, m), "float64", name="x"), te.placeholder((n, m), "float64", name="head")
+    p, q = (te.reduce_axis(2 * radius + 1, name=name) for name in "pq")
+
+    def element(i: te.Axis, j: te.Axis) -> te.Expr:
+        return te.sum(x.at(i + p - radius, j + q - radius, mode="reflect") * (p * 7 + q + 1.0), axis=(p, q))
+
+    return x, head, te.differentiate([te.compute((n, m), element)], [x], head=[head])
+
+
+def mirrored(place: int, size: int) -> int:
+    period = max(2 * size - 2, 1)
+    return size - 1 - abs(size - 1 - place % period)
+
+
+@pytest.mark.parametrize("radius", [1, 2, 3])
+def test_every_size(radius: int) -> None:
+    x, head, (gradient,) = window(radius)
+    for shape in product((1, 2, 3, 4, 6), repeat=2):
+        given, expected = np.random.default_rng(0).standard_normal(shape), np.zeros(shape)
+        for i, j in np.ndindex(*shape):
+            for p, q in product(range(2 * radius + 1), repeat=2):
+                there = mirrored(i + p - radius, shape[0]), mirrored(j + q - radius, shape[1])
+                expected[there] += given[i, j] * (7 * p + q + 1)
+        found = te.interpret(gradient, {x: np.zeros(shape), head: given})
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12, err_msg=str(shape))
+
+
+def test_parts_are_those_that_some_size_has() -> None:
+    """Within, and what is mirrored or turned round at either end: the square of five."""
+    *_, gradients = window(1)
+    (read,) = gradients.explain().gathers
+    assert read.answer is not None
+    assert len(read.answer.found.gathers) == 25
+
+
+def test_no_loop_is_empty_for_most_sizes() -> None:
+    """A kernel would leave to the reference what such a loop is part of, at every call."""
+    *inputs, gradients = window(1)
+    extents = [
+        axis.extent
+        for op in operations_between(inputs, list(gradients))
+        if isinstance(op, Compute) and op.reduction is not None
+        for axis in op.reduction.axes
+    ]
+    assert extents
+    assert all(isinstance(extent, Const) for extent in extents)
