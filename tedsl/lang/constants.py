@@ -17,8 +17,10 @@ from tedsl.lang.axes import as_shape
 from tedsl.lang.dtypes import DType, Kind, dtype_of_array, is_masked, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.functions import CAPTURED
 from tedsl.lang.literals import literal
+from tedsl.lang.operators import Operators
 from tedsl.lang.tensor import Constant, Tensor
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import operations_between
@@ -47,8 +49,10 @@ def captured() -> Iterator[None]:
 
 
 def is_constant_like(value: object) -> bool:
-    """Whether a value that stands beside tensors is to become a constant."""
-    return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    """Whether a value that stands beside tensors is to become a constant: a list, or an array of whichever library."""
+    if isinstance(value, (Operators, *_NUMBERS)):
+        return False
+    return isinstance(value, (list, tuple)) or (has_elements(value) and getattr(value, "ndim", None) != 0)
 
 
 def constants_of_lists(operands: Sequence[Any], what: str, selecting: bool = False) -> list[Any]:
@@ -59,7 +63,7 @@ def constants_of_lists(operands: Sequence[Any], what: str, selecting: bool = Fal
     """
     if not any(map(is_constant_like, operands)):
         return list(operands)
-    met = [kind for o in operands[selecting:] if (kind := _kind(o)) is not None]
+    met = [kind for o in operands[selecting:] if (kind := _kind(o, what)) is not None]
     return [_made(o, met, "constant", what) if is_constant_like(o) else o for o in operands]
 
 
@@ -75,12 +79,12 @@ def constants_of(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> tuple[T
     return tuple(op.output() for op in operations_between(inputs, outputs) if isinstance(op, Constant))
 
 
-def _kind(operand: Any) -> Kind | None:
+def _kind(operand: Any, what: str) -> Kind | None:
     """What an operand counts as in a promotion; None for lists, and for what is refused elsewhere."""
     if isinstance(operand, (Tensor, Expr)):
         return operand.dtype
-    if isinstance(operand, (np.ndarray, np.generic)):
-        return dtype_of_array(np.asarray(operand))
+    if has_elements(operand):
+        return dtype_of_array(values_of(operand, f"{what} at {user_location()}"))
     return type(operand) if type(operand) in _NUMBERS else None
 
 
@@ -97,12 +101,7 @@ def _array(value: Any, met: Sequence[Kind], what: str) -> np.ndarray[Any, Any]:
         raise TypeError(f"{place}: expected an array, found the tensor {value!r}, which stands for itself")
     if is_masked(value):
         raise TypeError(f"{place}: a mask would be lost; give x.filled(value) or x.data of the masked array")
-    try:
-        found = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"{place}: expected an array, found {type(value).__name__} ({value!r:.60}): {error}"
-        ) from None
+    found = values_of(value, place)
     if is_plain(value) and found.dtype.kind in "biuf":
         return _weak(value, found, met)
     try:

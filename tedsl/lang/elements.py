@@ -14,6 +14,7 @@ from tedsl.lang.dtypes import FLOAT64, INT32, INT64, DType, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.foreign import has_elements
 from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.traverse import topological
@@ -60,16 +61,11 @@ def as_tensor(value: Any, what: str) -> Tensor:
     if is_constant_like(value):
         tensor: Tensor = constants_of_lists([value], what)[0]
         return tensor
-    if not isinstance(value, (Expr, bool, int, float, np.generic, np.ndarray)):
+    if not (isinstance(value, (Expr, bool, int, float)) or has_elements(value)):
         told = ""
         if callable(value):
             told = "; a function of axes makes one by te.compute(shape, f)"
             told = "; the mean of elements is te.sum(f) / their number" if what == "te.mean" else told
-        if hasattr(value, "__array__"):
-            kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise TypeError(
-                f"{what} at {user_location()}: expected a tensor of tedsl, found {kind}; write te.constant(array)"
-            )
         found = f"{type(value).__name__} ({value!r:.60})" if not told else "a function"
         raise TypeError(f"{what} at {user_location()}: expected a tensor, found {found}{told}")
     if isinstance(value, Expr) and (axes := axes_outside(value)):

@@ -108,7 +108,7 @@ class Expr(Operators["Expr"], RichFormula):
             f"{user_location()}; to read an element of a list or an array there, make it a tensor: c = te.constant(a)"
         )
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+    def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
         """NumPy asks for an array where an expression stands as an index of one, and passes this error on."""
         if isinstance(self, Var):
             raise TypeError(
@@ -119,6 +119,8 @@ class Expr(Operators["Expr"], RichFormula):
             f"`{self}` is symbolic and no array, at {user_location()}; to read an element of a NumPy array at it, make "
             "that a tensor first: c = te.constant(a), then c[i]; te.stack([a, b, ...]) makes a tensor of such elements"
         )
+
+    __dlpack__ = __dlpack_device__ = __array__  # what torch.tensor(e) asks for
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """np.where(i < n, x[i], 0), np.clip(x[i], 0, 1): ours of that name."""

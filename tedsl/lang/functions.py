@@ -18,6 +18,7 @@ from tedsl.lang.annotations import of_one, of_pair
 from tedsl.lang.dtypes import BOOL, DType, as_dtype, integer_bounds
 from tedsl.lang.errors import user_location
 from tedsl.lang.folding import select_node as select_node
+from tedsl.lang.foreign import has_elements
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.nodes import apply as apply, as_expr as as_expr, const, convert as convert, operand as operand
 from tedsl.lang.operators import Fn, Operators
@@ -54,13 +55,13 @@ CAPTURED: ContextVar[Callable[[Any, str], Any] | None] = ContextVar("tedsl_captu
 def without_arrays(operands: tuple[Any, ...], name: str, numpys: str | None = None) -> tuple[Any, ...]:
     """The operands of `te.exp(array)`: the functions of the language take tensors, and none of these is one.
 
-    Refused, but for NumPy arrays that a traced function has captured: those become constants.
+    Refused, but for arrays that a traced function has captured: those become constants.
     """
     found = [value for value in operands if _is_array(value)]
     if not found:
         return operands
     made = CAPTURED.get()
-    if made is not None and all(isinstance(value, np.ndarray) for value in found):
+    if made is not None and all(map(has_elements, found)):
         return tuple(made(value, f"te.{name}") if _is_array(value) else value for value in operands)
     value = found[0]
     if isinstance(value, (list, tuple)) and name == Fn.SELECT.value:

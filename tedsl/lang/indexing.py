@@ -22,6 +22,7 @@ from tedsl.lang.elements import as_tensor, is_one, normal_axis, tensor_of
 from tedsl.lang.errors import RankError, brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.step import axes_outside
@@ -74,13 +75,21 @@ def parsed(x: Tensor, items: tuple[Any, ...]) -> list[Dim]:
     """One slice, index tensor, scalar index or new axis per position."""
     dims: list[Dim] = []
     dim = 0
-    for item in _expanded(x, tuple(np.asarray(item) if isinstance(item, (list, tuple)) else item for item in items)):
+    for item in _expanded(x, tuple(of_numpy(item, x) for item in items)):
         if item is None:
             dims.append(None)
             continue
         dims.append(_item(x, dim, item))
         dim += 1
     return dims
+
+
+def of_numpy(item: Any, x: Tensor) -> Any:
+    """An index that is a list or an array of whichever library as one of NumPy's, any other as it is."""
+    if isinstance(item, (np.ndarray, np.generic)):
+        return item
+    is_array = isinstance(item, (list, tuple)) or has_elements(item)
+    return values_of(item, f"index of {x!r} at {user_location()}") if is_array else item
 
 
 def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -302,7 +311,7 @@ def take(x: Any, index: Any, axis: Any = None, mode: str = "raise") -> Tensor:
         source, axis = ravel(source), 0
     dim = normal_axis(axis, source.ndim, what)
     if way := _TAKES[mode]:
-        return _take_inside(source, dim, index if isinstance(index, (Tensor, Expr)) else np.asarray(index), way)
+        return _take_inside(source, dim, index if isinstance(index, (Tensor, Expr)) else values_of(index, what), way)
     return getitem(source, (*(slice(None),) * dim, index))
 
 
@@ -331,7 +340,7 @@ def take_along_axis(x: Any, index: Any, axis: Any = -1) -> Tensor:
     if axis is None:
         source, axis = ravel(source), 0
     dim = normal_axis(axis, source.ndim, what)
-    places = index if isinstance(index, Tensor) else np.asarray(index)
+    places = index if isinstance(index, Tensor) else values_of(index, what)
     _check_kind(source, places)
     if places.ndim != source.ndim:
         raise ValueError(

@@ -23,6 +23,7 @@ from tedsl.lang.dtypes import (
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Const, Expr, WeakFloat, unmarked
 from tedsl.lang.folding import folded, select_node
+from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.literals import literal
 from tedsl.lang.operand_types import COMPARE, decided_by_type, types_of
 from tedsl.lang.operators import Fn, Operators
@@ -69,9 +70,12 @@ def operand(value: Scalar) -> Expr | bool | int | float:
         return value.as_scalar()  # type: ignore[attr-defined,no-any-return]
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return const(value)
-    is_array = isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__")
-    hint = "; write te.constant(array), a tensor, of which an element is read as c[i]" if is_array else ""
-    if is_array and not isinstance(value, (np.ndarray, list, tuple)):
+    is_array = has_elements(value)
+    if is_array and getattr(value, "ndim", None) == 0:
+        return const(values_of(value, f"an operand at {user_location()}"))
+    hint = "; write te.constant(array), a tensor, of which an element is read as c[i]"
+    hint = hint if is_array or isinstance(value, (list, tuple)) else ""
+    if is_array and not isinstance(value, np.ndarray):
         raise TypeError(
             f"expected a scalar expression or a tensor of tedsl at {user_location()}, found an array, "
             f"{type(value).__module__}.{type(value).__name__}{hint}"

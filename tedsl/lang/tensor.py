@@ -540,7 +540,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     __int__ = __float__
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+    def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
         raise TypeError(
             f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them, "
             "te.stack([a, b, ...]) puts several into one"
@@ -551,6 +551,8 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
                 f"or, of np.eye(n), te.ops.one_hot({self.name}, n)"
             )
         )
+
+    __dlpack__ = __dlpack_device__ = __array__  # what torch.tensor(x) asks for
 
     def __copy__(self) -> Tensor:
         return self

@@ -21,7 +21,7 @@ from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.elements import as_tensor, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.indexing import Places, Slice, parsed
+from tedsl.lang.indexing import Places, Slice, of_numpy, parsed
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
@@ -152,7 +152,7 @@ def _mask(x: Tensor, items: tuple[Any, ...]) -> Any:
     """A mask over all of the tensor, where that is what stands between the brackets."""
     if len(items) != 1:
         return None
-    mask = np.asarray(items[0]) if isinstance(items[0], list) else items[0]
+    mask = of_numpy(items[0], x)
     is_mask = isinstance(mask, Tensor) and mask.dtype.is_bool
     is_mask = is_mask or (isinstance(mask, np.ndarray) and mask.dtype.kind == "b")
     return mask if is_mask and mask.ndim == x.ndim > 0 else None

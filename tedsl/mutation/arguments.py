@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.arrays.foreign import is_torch
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import dtype_of_array
+from tedsl.lang.foreign import is_torch
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.array import Array
 from tedsl.mutation.layouts import Layout, ghost_with

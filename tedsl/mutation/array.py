@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.arrays.foreign import array_of
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, elementwise
 from tedsl.lang.dtypes import INT32, DType, as_dtype
 from tedsl.lang.elements import as_tensor, is_one, same_shape, shape_text, tensor_of
 from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.expr import Const, Expr, Read
+from tedsl.lang.foreign import array_of
 from tedsl.lang.joining import stack
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.tensor import Tensor

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.arrays.foreign import is_torch
 from tedsl.lang.errors import user_location
+from tedsl.lang.foreign import is_torch
 
 __all__ = ["Surroundings"]
 

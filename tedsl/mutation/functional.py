@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays.feeds import checked_dtype
-from tedsl.analysis.arrays.foreign import check_not_recorded, is_torch, note_writes, tensor_of
 from tedsl.analysis.arrays.nests import map_leaves, static_key
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
+from tedsl.lang.foreign import check_not_recorded, is_torch, note_writes, tensor_of
 from tedsl.lang.locks import cached_property
 from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Placeholder, Tensor

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.arrays.foreign import array_of, is_torch
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_shapes, broadcast_to, element_at
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import is_zero, reduce_axes_of, same_shape, shape_text, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.foreign import array_of, is_torch
 from tedsl.lang.indexing import getitem as gather
 from tedsl.lang.operators import Fn
 from tedsl.lang.reshaping import flattened, split_position

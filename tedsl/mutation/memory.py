@@ -8,9 +8,9 @@ import numpy as np
 
 from tedsl.analysis.arrays.donated import check_not_donated
 from tedsl.analysis.arrays.feeds import check_not_masked
-from tedsl.analysis.arrays.foreign import array_of, is_torch
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
+from tedsl.lang.foreign import array_of, is_torch
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation import functions as functions, torch_methods as torch_methods  # their tables are the traced arrays'
 from tedsl.mutation.array import Array, lowered, new_array

@@ -114,8 +114,7 @@ def view() -> Any:
         (lambda: te.zeros(3, 4), "dtype 4 is a number (several extents stand together"),
         (lambda: te.where(x > 0), "how many places there are would depend on data; te.where(cond, a, b) chooses"),
         (lambda: te.save({"b": A}, "q.npz"), "expected the path first, te.save(path, values), found dict"),  # type: ignore[arg-type]
-        (lambda: x @ Foreign(), "expected a tensor of tedsl, found tests.lang.test_guesses.Foreign; write te.constant"),
-        (lambda: x + Foreign(), "expected a scalar expression or a tensor of tedsl at"),
+        (lambda: te.compute((4,), lambda i: x[i, 0] + Foreign()), "expected a scalar expression or a tensor of tedsl"),
         (lambda: te.build(x, x + 1, schedules=None), "found schedules=; did you mean schedule=?"),  # type: ignore[call-arg]
         (lambda: te.build(x, x + 1, jit=True), "found jit=; it has inputs, outputs, schedule, target, alias"),  # type: ignore[call-arg]
         (lambda: te.evaluate(x + 1, x=A), "found x=; feeds are a dict, by tensors or names"),  # type: ignore[call-overload]

@@ -10,11 +10,11 @@ import numpy as np
 
 from tedsl.analysis.arrays.conversions import converted, of_numbers
 from tedsl.analysis.arrays.donated import check_not_donated
-from tedsl.analysis.arrays.foreign import check_not_recorded
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
 from tedsl.lang.elements import whole
+from tedsl.lang.foreign import check_not_recorded
 from tedsl.lang.tensor import Constant, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.traverse import operations_between
 

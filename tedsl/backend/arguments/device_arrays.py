@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.arrays.foreign import check_not_recorded, is_torch
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.arguments.cuda import CudaStream, device_of, place_on, wait_for
 from tedsl.backend.arguments.device_memory import DeviceBlock
 from tedsl.backend.arguments.dlpack import exchanged, is_exchanged_on_gpu
 from tedsl.backend.arguments.layouts import contiguous_strides
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.foreign import check_not_recorded, is_torch
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["DeviceArray", "described", "is_on_gpu", "made", "place_of", "spec_of", "store_of", "stream_of"]

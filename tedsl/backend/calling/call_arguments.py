@@ -9,10 +9,10 @@ import numpy as np
 
 from tedsl.analysis.arrays.conversions import CASTINGS
 from tedsl.analysis.arrays.feeds import check_array, check_dtype, check_not_masked
-from tedsl.analysis.arrays.foreign import array_of, check_not_recorded, is_recorded, is_torch
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import has_shared_elements
+from tedsl.lang.foreign import array_of, check_not_recorded, is_recorded, is_torch
 from tedsl.lang.tensor import Tensor
 
 __all__ = [

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays.donated import take
-from tedsl.analysis.arrays.foreign import note_writes
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
@@ -47,6 +46,7 @@ from tedsl.backend.sequence.arena import fresh
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
+from tedsl.lang.foreign import note_writes
 
 __all__ = ["CallAnswer", "answer"]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tedsl.analysis.arrays.foreign import is_torch, note_writes, tensor_of
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.arguments.blocks import DeviceBinding
@@ -26,6 +25,7 @@ from tedsl.backend.sequence.cutting import is_apart
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import AliasError
 from tedsl.lang.expr import Var
+from tedsl.lang.foreign import is_torch, note_writes, tensor_of
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["Again", "EmptyArrayError", "GpuCalls", "key_of_tensors", "listed"]

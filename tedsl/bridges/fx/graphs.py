@@ -11,7 +11,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from tedsl.analysis.arrays.foreign import is_torch
 from tedsl.analysis.arrays.nests import PLAIN
 from tedsl.bridges.fx.arguments import UnsupportedArgument, bound, name_of
 from tedsl.bridges.fx.decomposed import decompositions
@@ -19,6 +18,7 @@ from tedsl.bridges.fx.interpreter import UnsupportedNode, is_writing, traced_fun
 from tedsl.bridges.fx.masked import Selections
 from tedsl.bridges.fx.rows.table import is_known
 from tedsl.lang.errors import user_location
+from tedsl.lang.foreign import is_torch
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.functional import Functionalized, PureForm
 

@@ -7,12 +7,12 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.analysis.arrays.foreign import array_of
 from tedsl.bridges.fx.arguments import bound, name_of
 from tedsl.bridges.fx.reports import reason_of
 from tedsl.bridges.fx.rows.arrays import as_kind, fresh, kind_of
 from tedsl.bridges.fx.rows.table import is_view_in_place, run_row
 from tedsl.lang.errors import AliasError
+from tedsl.lang.foreign import array_of
 from tedsl.mutation.array import Array, lowered, new_array
 from tedsl.mutation.layouts import ghost_with
 from tedsl.mutation.selected import Selected

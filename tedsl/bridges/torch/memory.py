@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tedsl.analysis.arrays.foreign import array_of, tensor_of
 from tedsl.backend.calling.on_gpu import EmptyArrayError
 from tedsl.backend.host.targets import cuda_target
 from tedsl.lang.dtypes import ALL
+from tedsl.lang.foreign import array_of, tensor_of
 from tedsl.ops.routines import Routine
 from tedsl.ops.shapes import Spec
 

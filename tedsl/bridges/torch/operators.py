@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from tedsl.analysis.arrays.foreign import note_writes, tensor_of
 from tedsl.analysis.sizes import evaluate_extent
 from tedsl.bridges.torch import autograd as torch_autograd, memory as torch_memory
 from tedsl.bridges.torch.memory import (
@@ -30,6 +29,7 @@ from tedsl.bridges.torch.memory import (
     writable,
 )
 from tedsl.bridges.torch.routines import key_of, routine_of
+from tedsl.lang.foreign import note_writes, tensor_of
 from tedsl.ops.definition import Definition
 from tedsl.ops.homes import ARRAYS
 from tedsl.ops.op import Op

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch as memory, without importing it: NumPy arrays over them, and what autograd must know.
+"""Arrays of PyTorch and JAX, without importing them: NumPy arrays over them, and what autograd must know.
 
 What is computed from them there, autograd does not record, and what is written into them
 it does not see; so the first is refused where a gradient is asked for, and the second is told.
@@ -13,8 +13,18 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang.dtypes import BFLOAT16
+from tedsl.lang.operators import Operators
 
-__all__ = ["array_of", "check_not_recorded", "is_recorded", "is_torch", "note_writes", "tensor_of"]
+__all__ = [
+    "array_of",
+    "check_not_recorded",
+    "has_elements",
+    "is_recorded",
+    "is_torch",
+    "note_writes",
+    "tensor_of",
+    "values_of",
+]
 
 
 def is_torch(x: Any) -> bool:
@@ -37,6 +47,33 @@ def array_of(tensor: Any) -> np.ndarray[Any, Any]:
         return bits.view(BFLOAT16.numpy)
     array: np.ndarray[Any, Any] = tensor.numpy()
     return array
+
+
+def has_elements(value: Any) -> bool:
+    """Whether NumPy takes a value that is not ours for an array, or for an element of one."""
+    is_ours = isinstance(value, Operators)
+    return not is_ours and (hasattr(value, "__array__") or hasattr(value, "__array_interface__"))
+
+
+def values_of(value: Any, place: str) -> np.ndarray[Any, Any]:
+    """What is to be a constant of a program, as a NumPy array, where nobody waits for its gradient."""
+    if is_torch(value):
+        if value.requires_grad:
+            raise TypeError(
+                f"{place}: a torch.{type(value).__name__} that requires grad would be a constant here, of which "
+                "autograd knows nothing; make it an argument, or give x.detach()"
+            )
+        return array_of(value)
+    if is_traced(value):
+        raise TypeError(
+            f"{place}: an array that JAX traces (jit, grad, vmap) would be a constant here; make it an argument of "
+            "the operator"
+        )
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{place}: expected an array, found {type(value).__name__} ({value!r:.60}): {error}") from None
 
 
 def tensor_of(array: np.ndarray[Any, Any]) -> Any:
