@@ -13,9 +13,11 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.annotations import of_one, of_pair
 from tedsl.lang.dtypes import BOOL, INT8
-from tedsl.lang.elements import as_tensor
+from tedsl.lang.elements import as_tensor, tensor_of
 from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Read
 from tedsl.lang.operators import Operators
+from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 
 __all__ = [
@@ -73,8 +75,17 @@ def rad2deg(x: Any) -> Any:
 def sinc(x: Any) -> Any:
     """sin(pi x) / (pi x), and 1 at 0."""
     (x,) = _operands(x, what="sinc")
+    return tensor_of(x.extents, lambda *axes: _sinc(Read(x, axes)), "sinc") if isinstance(x, Tensor) else _sinc(x)
+
+
+def _sinc(x: Any) -> Any:
+    """Near 0 a series: the quotient loses the digits of its derivatives there, and has none at 0."""
     turned = x * math.pi
-    return fn.select(turned == 0, 1.0, fn.sin(turned) / turned)
+    square = turned * turned
+    near: Any = 1.0
+    for n in range(9, 0, -1):
+        near = 1.0 - square * near * (1 / (2 * n * (2 * n + 1)))
+    return fn.select(square < 0.25, near, fn.sin(turned) / turned)
 
 
 @of_pair
@@ -106,8 +117,10 @@ def heaviside(x: Any, middle: Any) -> Any:
 def logaddexp(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b)), without overflow."""
     a, b = _floats(a, b, "logaddexp")
-    far = fn.maximum(a, b) + fn.log1p(fn.exp(-fn.abs(a - b)))
-    return fn.select(a == b, a / 2 + b / 2 + math.log(2.0), far)  # infinities of one sign have no distance
+    first = a > b  # each side is smooth up to a = b and there continues the other, which abs(a - b) does not
+    far = fn.select(first, a, b) + fn.log1p(fn.exp(fn.select(first, b - a, a - b)))
+    alike = fn.logical_and(a == b, fn.isinf(a))  # infinities of one sign have no distance
+    return fn.select(alike, a / 2 + b / 2, far)
 
 
 @of_pair

@@ -10,7 +10,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import check_states, compute, compute_tensors
 from tedsl.lang.constants import constants_of_lists, is_constant_like
-from tedsl.lang.dtypes import FLOAT64, INT32, INT64, DType, promote
+from tedsl.lang.dtypes import INT32, INT64, DType, divide_type, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
@@ -93,8 +93,9 @@ def _typed(value: Any, met: Sequence[DType]) -> Any:
 def as_floats(value: Any, what: str) -> Tensor:
     """The same in floats: integers become float64, as in NumPy."""
     source = as_tensor(value, what)
-    return source if source.dtype.is_float else tensor_of(
-        source.extents, lambda *axes: fn.convert(Read(source, axes), FLOAT64), f"{source.name}_float64"
+    dtype = divide_type(source.dtype)
+    return source if dtype is source.dtype else tensor_of(
+        source.extents, lambda *axes: fn.convert(Read(source, axes), dtype), f"{source.name}_{dtype}"
     )  # fmt: skip
 
 

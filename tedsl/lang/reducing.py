@@ -10,7 +10,7 @@ from typing import Any
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.compute import check_states, compute_tensors
-from tedsl.lang.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT64, DType, as_dtype
+from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, INT64, UINT64, DType, as_dtype, divide_type
 from tedsl.lang.elements import as_tensor, fresh_axes, normal_axis, product, reduce_axes_of, removed_axes
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -89,7 +89,7 @@ def _condition(where: Any, x: Tensor, at: tuple[Any, ...], what: str) -> Expr | 
 
 def added_in(dtype: DType) -> DType:
     """What numbers of a dtype are added up in: integers in 64 bits, with the sign that they have."""
-    if dtype.is_float:
+    if dtype.is_float or dtype is BOTTOM:
         return dtype
     return UINT64 if dtype.kind == "u" else INT64
 
@@ -123,8 +123,8 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""
     source = as_tensor(x, "te.mean")
     over = removed_axes(axis, source.ndim, "te.mean")
-    result = as_dtype(dtype) if dtype is not None else source.dtype if source.dtype.is_float else FLOAT64
-    if not result.is_float:
+    result = as_dtype(dtype) if dtype is not None else divide_type(source.dtype)
+    if not (result.is_float or result is BOTTOM):
         raise TypeError(f"te.mean at {user_location()}: dtype= takes a dtype of floats, found {result}")
     work = FLOAT32 if result.bits == 16 else result
     axes, inner, at = _places(source, over, keepdims)

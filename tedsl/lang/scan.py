@@ -14,7 +14,7 @@ from tedsl.lang.axes import as_shape
 from tedsl.lang.compute import axis_names, check_scope, check_states, compute_tensors, resolve_ranges
 from tedsl.lang.constants import constant
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.dtypes import BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
+from tedsl.lang.dtypes import BFLOAT16, BOTTOM, FLOAT16, FLOAT32, INT32, DType, as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
@@ -123,6 +123,10 @@ class _Traced:
     labels: tuple[str, ...]
     several: bool
 
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        return tuple(state.body.dtype for state in self.states)
+
 
 def _form_of(shape: Any, axis: Any, what: str) -> _Form:
     apart = isinstance(shape, (tuple, list)) and bool(shape) and all(isinstance(s, (tuple, list)) for s in shape)
@@ -228,9 +232,14 @@ def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, wh
         labels = axis_names(function, rank, what, skip=count)
         extents = form.steps if form.apart else form.shapes[0]
         axes = tuple(Axis(label, e) for label, e in zip(labels, extents, strict=True))
+        trace = partial(_trace, function, form, axes, fixed)
         for first in [fixed] if fixed is not None else _beginnings(count):
-            found = _attempted(partial(_trace, function, form, axes, fixed, first, name, what))
+            found = _attempted(partial(trace, first, name, what))
             if isinstance(found, _Traced):
+                if fixed is None and FLOAT16 in first and FLOAT32 in found.dtypes:  # float16 with bfloat16, maybe
+                    begun = tuple(BFLOAT16 if d is FLOAT16 else d for d in first)
+                    other = _attempted(partial(trace, begun, name, what))
+                    found = other if isinstance(other, _Traced) and BFLOAT16 in other.dtypes else found
                 return found
             refused = refused or found
             if not isinstance(found, TypeError):

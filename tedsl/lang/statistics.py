@@ -6,7 +6,7 @@ from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, where as chosen_of
-from tedsl.lang.dtypes import FLOAT32, FLOAT64, DType
+from tedsl.lang.dtypes import FLOAT32, DType, divide_type
 from tedsl.lang.elements import as_tensor, product, removed_axes, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
@@ -23,7 +23,7 @@ _sum, _max, _min = reduction("sum"), reduction("max"), reduction("min")
 def _widened(x: Any, what: str) -> tuple[Tensor, DType]:
     """`x` in the floats that sums are made in, and the dtype of the result: of integers float64, as in NumPy."""
     source = as_tensor(x, what)
-    result = source.dtype if source.dtype.is_float else FLOAT64
+    result = divide_type(source.dtype)
     return fn.cast(source, FLOAT32 if result.bits == 16 else result), result
 
 

@@ -32,10 +32,15 @@ def relu(x: te.Tensor) -> te.Tensor:
     return _each("relu", x, te.relu)
 
 
+def _held(v: Any, low: float, high: float) -> Any:
+    """Between two numbers, with the slope 0 at both, as PyTorch's activations have it (te.clip has 1, as its clamp)."""
+    return te.select(v <= low, low, te.select(v >= high, high, v))
+
+
 @op
 def relu6(x: te.Tensor) -> te.Tensor:
     """min(max(x, 0), 6). As torch.nn.functional.relu6."""
-    return _each("relu6", x, lambda v: te.clip(v, 0.0, 6.0))
+    return _each("relu6", x, lambda v: _held(v, 0.0, 6.0))
 
 
 @op
@@ -43,7 +48,7 @@ def hardtanh(x: te.Tensor, min_val: float = -1.0, max_val: float = 1.0) -> te.Te
     """min(max(x, min_val), max_val). As torch.nn.functional.hardtanh."""
     if not min_val < max_val:
         raise refuse("hardtanh", f"expected min_val < max_val, found {min_val!r} and {max_val!r}")
-    return _each("hardtanh", x, lambda v: te.clip(v, min_val, max_val))
+    return _each("hardtanh", x, lambda v: _held(v, min_val, max_val))
 
 
 @op
@@ -148,13 +153,13 @@ def softsign(x: te.Tensor) -> te.Tensor:
 @op
 def hardsigmoid(x: te.Tensor) -> te.Tensor:
     """min(max(x + 3, 0), 6) / 6. As torch.nn.functional.hardsigmoid."""
-    return _each("hardsigmoid", x, lambda v: te.clip(v + 3.0, 0.0, 6.0) / 6.0)
+    return _each("hardsigmoid", x, lambda v: _held(v + 3.0, 0.0, 6.0) / 6.0)
 
 
 @op
 def hardswish(x: te.Tensor) -> te.Tensor:
     """x hardsigmoid(x). As torch.nn.functional.hardswish."""
-    return _each("hardswish", x, lambda v: v * te.clip(v + 3.0, 0.0, 6.0) / 6.0)
+    return _each("hardswish", x, lambda v: v * _held(v + 3.0, 0.0, 6.0) / 6.0)
 
 
 @op

@@ -21,7 +21,7 @@ ODD = np.array([-np.inf, np.inf, 0, 1, np.nan, -2.5])
 
 CASES: dict[str, list[tuple[Any, ...]]] = {  # arguments, the last a dict of those with names
     "square": [(A,)], "deg2rad": [(A,)], "radians": [(A,)], "rad2deg": [(A,)], "degrees": [(A,)], "arcsinh": [(A,)],
-    "sinc": [(np.array([0, 0.5, 1.0, -2.3]),)],
+    "sinc": [(np.array([0, 0.5, 1.0, -2.3, 1e-9, 0.15, 0.16, -0.159]),)],
     "fmax": [(HOLES, B), (B, HOLES)], "fmin": [(HOLES, B), (B, HOLES)], "heaviside": [(ODD, V)],
     "logaddexp": [(ODD, ODD), (A, B), (1000 * A, B)], "logical_xor": [(A > 0, B > 0)],
     "isclose": [(A, A + 1e-9), (A, B), (ODD, ODD), (ODD, ODD, {"equal_nan": True})],
@@ -99,6 +99,19 @@ def test_elements_and_gradients() -> None:
         te.gradcheck(value.sum(), [x, y], at)
     both = te.differentiate(te.logaddexp(x, x + 0).sum(), x)
     np.testing.assert_allclose(te.evaluate(both, {x: V}), np.ones(6))
+
+
+def test_second_derivatives_where_formulas_have_seams() -> None:
+    at = np.array([0.0, 1e-9, -1e-4, 0.1, 0.2])
+    t = np.pi * at
+    with np.errstate(all="ignore"):
+        curve = np.pi**2 * ((2 - t * t) * np.sin(t) - 2 * t * np.cos(t)) / t**3
+    curve[:3] = -(np.pi**2) / 3
+    found = te.hessian(lambda w: te.sinc(w).sum())(at)
+    np.testing.assert_allclose(np.diag(found), curve, rtol=1e-6)
+    soft = te.hessian(lambda w: te.logaddexp(w, 0.1).sum())(at)
+    p = 1 / (1 + np.exp(0.1 - at))
+    np.testing.assert_allclose(soft, np.diag(p * (1 - p)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("other", ["bool", "int8", "uint8", "int16", "int64", "float16", "float32", "float64"])

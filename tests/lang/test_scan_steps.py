@@ -691,3 +691,35 @@ def test_reads_at_the_step_of_a_smaller_state_are_not_checked_when_called() -> N
     given_x = CHANCE.standard_normal((m, n))
     want = np.linalg.qr(given_x)[0].T
     np.testing.assert_allclose(np.abs(te.evaluate(q, {x: given_x})), np.abs(want), rtol=1e-9, atol=1e-9)
+
+
+STATE_FUNCTIONS = {
+    "sum": lambda s: s / s.sum(),
+    "mean": lambda s: s / s.mean(),
+    "std": lambda s: s - s.std(),
+    "var": lambda s: s / (s.var() + 1),
+    "norm": lambda s: s / s.norm(),
+    "prod": lambda s: s * s.prod(),
+    "average": lambda s: s / te.average(s),
+    "nansum": lambda s: s / te.nansum(s),
+    "nanmean": lambda s: s / te.nanmean(s),
+    "trace": lambda s: s / te.trace(te.outer(s, s)),
+    "root": lambda s: s / te.sqrt(te.sum(s * s)),
+    "softmax": lambda s: te.ops.softmax(s),
+    "logsumexp": lambda s: s - s.logsumexp(),
+    "normalize": lambda s: te.ops.normalize(s, axis=0),
+    "at": lambda s: s.at[0].divide(2.0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("step", STATE_FUNCTIONS.values(), ids=STATE_FUNCTIONS)
+def test_a_state_has_the_dtype_that_its_steps_give_without_a_scan(step, dtype):
+    x = te.placeholder((3,), dtype, name="x")
+    u = te.scan([(5, 3)], lambda u, t: te.where(t == 0, x, step(u[t - 1])))
+    assert u.dtype is step(x).dtype is x.dtype
+
+
+def test_a_state_of_numbers_that_is_summed_is_what_its_numbers_are():
+    assert te.scan((5, 3), lambda u, t, i: te.select(t == 0, 1.0, u[t - 1].sum() * 0.5)).dtype == "float32"
+    assert te.scan((5, 3), lambda u, t, i: te.select(t == 0, te.const(1, "int64"), u[t - 1].sum())).dtype == "int64"
