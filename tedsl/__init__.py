@@ -159,8 +159,9 @@ else:
             return f": {OF_MODULES[name]}"
         if name in ("SGD", "Adam", "AdamW", "train_step"):
             return f": it is te.ops.optim.{name}"
-        close = next((known for known in __all__ if known.lower() == name.lower()), "")
-        return f": it is te.ops.{name}" if name in ops.__all__ else f": it is te.{close}" if close else ""
+        bare = name.lower().replace("_", "")
+        own = {known.lower().replace("_", ""): f": it is te.{known}" for known in __all__}
+        return own.get(bare) or next((f": it is te.ops.{n}" for n in ops.__all__ if n.replace("_", "") == bare), "")
 
     # Hidden from type checkers, to whom it would make every name exist
 

@@ -7,6 +7,7 @@ uniform numbers are those of jax.random.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -26,6 +27,25 @@ from tedsl.lang.titles import takes_variables
 __all__ = [
     "bernoulli", "bits", "categorical", "fold_in", "gumbel", "key", "normal", "randint", "split", "uniform",
 ]  # fmt: skip
+
+_ELSEWHERE = {
+    **dict.fromkeys(("seed", "default_rng", "PRNGKey", "manual_seed", "RandomState"), "te.random.key(seed)"),
+    "rand": "te.random.uniform(key, shape)", "random": "te.random.uniform(key, shape)", "integers": "te.random.randint",
+    "randn": "te.random.normal(key, shape)", "standard_normal": "te.random.normal(key, shape)",
+    "permutation": "te.argsort(te.random.bits(key, (n,)))", "shuffle": "x[te.argsort(te.random.bits(key, (n,)))]",
+    "choice": "x[te.random.randint(key, shape, 0, n)]", "exponential": "-te.log(te.random.uniform(key, shape))",
+    "fold": "te.random.fold_in", "multinomial": "te.random.categorical",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    told = f": it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise AttributeError(f"module 'tedsl.random' has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__])
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Key: TypeAlias = Any  # a seed, two uint32 in an array or a tensor, or a 0-rank tensor of integers
 

@@ -132,7 +132,10 @@ def check_sizes(sizes: Any, what: str) -> dict[Var, int]:
     checked: dict[Var, int] = {}
     for key, value in sizes.items():
         if not isinstance(key, Var):
-            raise TypeError(f"{what}: the keys of sizes= are te.var objects, found {type(key).__name__} ({key!r:.40})")
+            raise TypeError(
+                f"{what}: the keys of sizes= are te.var objects, found {type(key).__name__} ({key!r:.40}); for "
+                "n = te.var('n') it is sizes={n: 3}"
+            )
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
             found = f"{type(value).__name__} ({value!r:.40})"
             raise TypeError(f"{what}: sizes[{key.name}] must be an integer, found {found}")

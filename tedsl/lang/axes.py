@@ -29,7 +29,12 @@ def var(name: str | None = None, **others: Any) -> Var:
             f"te.var at {user_location()}: expected a name, found {found}: te.var makes a symbol; "
             "x.var() is the variance of a tensor"
         )
-    return Var(given_name(name, "n", "te.var"))
+    name = given_name(name, "n", "te.var")
+    if len(name.replace(",", " ").split()) > 1:
+        raise ValueError(
+            f"te.var at {user_location()}: one symbol each, n, m = te.var('n'), te.var('m'); found {name!r}"
+        )
+    return Var(name)
 
 
 def as_name(name: Any, what: str) -> str:

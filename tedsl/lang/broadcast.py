@@ -12,6 +12,7 @@ from tedsl.lang.elements import as_tensor, is_one, scalar_operand, shape_text, t
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, two_of_a_name
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.titles import takes_variables
@@ -95,6 +96,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     return tensor_of(extents, lambda *axes: element_at(from_tensor, axes), f"{from_tensor.name}_wide")
 
 
+@own_arguments()
 def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """`a` where `cond`, else `b`, with broadcasting; the same as te.select."""
     if a is None and b is None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_shape, given_name
 from tedsl.lang.dtypes import as_dtype
@@ -37,7 +39,13 @@ def placeholder(shape: Any, dtype: object = "float32", name: str | None = None) 
     """
     name = given_name(name, "x", "te.placeholder")
     what = f"placeholder {name!r}"
-    return Placeholder(name=name, shape=as_shape(shape, what), dtype=as_dtype(dtype)).output()
+    try:
+        kind = as_dtype(dtype)
+    except TypeError as error:
+        is_word = isinstance(dtype, str) and dtype not in np.sctypeDict
+        hint = f"; a name is given as name={dtype!r}" if is_word else ""
+        raise TypeError(f"{what}: {error}{hint}") from None
+    return Placeholder(name=name, shape=as_shape(shape, what), dtype=kind).output()
 
 
 @overload

@@ -9,13 +9,15 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_extent, as_shape
-from tedsl.lang.dtypes import FLOAT32, as_dtype
+from tedsl.lang.dtypes import FLOAT32, as_dtype, promote
 from tedsl.lang.elements import as_tensor, scalar_operand, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.nodes import operand
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables, titled
+from tedsl.lang.weak import kind_of
 
 __all__ = ["arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"]
 
@@ -104,12 +106,16 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
 
 
 @takes_variables
-def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: object = FLOAT32) -> Tensor:
-    """`num` places at equal distances from start to stop, which is the last one (left out unless `endpoint`)."""
+def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: object = None) -> Tensor:
+    """`num` places at equal distances from start to stop, which is the last one (left out unless `endpoint`).
+
+    Of floats of the bounds' dtype; float32 where they are numbers, or integers.
+    """
     what = "te.linspace"
-    kind, extent = as_dtype(dtype), as_extent(num, what)
-    for bound in (start, stop):
-        scalar_operand(bound, what)
+    extent = as_extent(num, what)
+    bounds = [scalar_operand(bound, what) for bound in (start, stop)]
+    met = promote([kind_of(operand(bound)) for bound in bounds])
+    kind = as_dtype(dtype) if dtype is not None else met if met.is_float else FLOAT32
     gaps = extent - 1 if endpoint else extent
     gaps = fn.maximum(gaps, 1)
 

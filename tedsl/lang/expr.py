@@ -105,7 +105,8 @@ class Expr(Operators["Expr"], RichFormula):
             )
         raise TypeError(
             f"`{self}` is symbolic: its integer value is not known while the expression is written, at "
-            f"{user_location()}; to read an element of a list or an array there, make it a tensor: c = te.constant(a)"
+            f"{user_location()}; to read an element of a list or an array there, make it a tensor: c = te.constant(a); "
+            "a sum over range(i) is te.sum(lambda k: ..., where=lambda k: k < i)"
         )
 
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:

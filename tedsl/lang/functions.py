@@ -128,6 +128,7 @@ def maximum(a: Any, b: Any) -> Any:
 def clip(x: Expr | float, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Expr: ...
 @overload
 def clip(x: Tensor, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Tensor: ...
+@own_arguments()
 def clip(x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any = None) -> Any:
     """`x` held within [low, high], None for no bound; the gradient is 1 there, bounds included.
 

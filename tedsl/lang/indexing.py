@@ -23,7 +23,6 @@ from tedsl.lang.errors import RankError, brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.foreign import has_elements, values_of
-from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Tensor
@@ -296,7 +295,6 @@ class Places:
         return (*free[: self._offset], *own, *free[self._offset :])
 
 
-@own_arguments()
 @takes_variables
 def take(x: Any, index: Any, axis: Any = None, mode: str = "raise") -> Tensor:
     """`x` at the positions `index` along `axis` (of the flattened `x` when None).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Signature, signature
@@ -11,9 +11,15 @@ from typing import Any, TypeVar
 
 from tedsl.lang.errors import user_location
 
-__all__ = ["OTHER_KEYWORDS", "own_arguments", "spoken"]
+__all__ = ["check_arguments", "own_arguments", "own_keyword", "spoken"]
 
-OTHER_KEYWORDS = {"dim": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof"}
+_OTHERS = {
+    "dim": "axis", "dims": "axis axes", "axes": "axis", "keepdim": "keepdims", "correction": "ddof", "unbiased": "ddof",
+    "size": "shape", "shifts": "shift", "condition": "cond", "a_min": "min", "a_max": "max", "rng": "key",
+    "minval": "low", "maxval": "high", "loc": "mean", "scale": "std", "indices": "index", "repeats": "counts",
+    "steps": "num",
+}  # fmt: skip
+_HOMES = {"tedsl.random": "te.random"}  # where what is defined in a module is found, if not in te
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -31,11 +37,8 @@ def own_arguments(title: str = "", hint: str = "", is_method: bool = False) -> C
             try:
                 return function(*args, **given)
             except TypeError:
-                name = title or f"te.{function.__name__}"
-                found = _unfit(function, args, given, name, hint, is_method)
-                if not found:
-                    raise
-                raise TypeError(f"{name} at {user_location()}: {found}") from None
+                check_arguments(function, args, given, title, hint, is_method)
+                raise
 
         return checked  # type: ignore[return-value]
 
@@ -60,6 +63,21 @@ def spoken(title: str, made: str = "") -> Callable[[type[T]], type[T]]:
     return decorated
 
 
+def own_keyword(other: str, names: Collection[str]) -> str:
+    """What a keyword of another library is called among some of ours; nothing where it is not there."""
+    return next((own for own in _OTHERS.get(other, "").split() if own in names), "")
+
+
+def check_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], title: str = "", hint: str = "",
+    is_method: bool = False,
+) -> None:  # fmt: skip
+    """TypeError, in place of Python's own, where a function does not take the arguments of a call."""
+    name = title or f"{_HOMES.get(function.__module__, 'te')}.{function.__name__}"
+    if found := _unfit(function, args, given, name, hint, is_method):
+        raise TypeError(f"{name} at {user_location()}: {found}") from None
+
+
 def _unfit(
     function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], name: str, hint: str, is_method: bool
 ) -> str:
@@ -73,10 +91,12 @@ def _unfit(
         return ""
     taken = [p.replace(annotation=p.empty) for p in whole.parameters.values()][is_method:]
     names = [p.name for p in taken]
+    if any(p.kind is p.VAR_POSITIONAL and p.name in given for p in taken):
+        return f"expected {name}{Signature(taken)}, found {', '.join(f'{n}=' for n in given)}"
     if unknown := next((n for n in given if n not in names), None):
         close = get_close_matches(unknown, names, 1)
-        if OTHER_KEYWORDS.get(unknown) in names:
-            return f"found {unknown}=, expected {OTHER_KEYWORDS[unknown]}="
+        if own := own_keyword(unknown, names):
+            return f"found {unknown}=, expected {own}="
         meant = f"did you mean {close[0]}=?" if close else hint or f"it has {', '.join(names)}"
         return f"found {unknown}=; {meant}"
     count = len(args) - is_method

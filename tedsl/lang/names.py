@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OF_MODULES", "OF_TENSORS", "instead_of", "title_of"]
+__all__ = ["OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "title_of"]
 
 _DTYPES = (
     "bfloat16", "bool_", "double", "float16", "float32", "float64", "half", "int16", "int32", "int64", "int8", "uint16",
@@ -18,6 +18,87 @@ _FFT = (
     "there are no Fourier transforms: te.extern(fn, shape, dtype, args) calls NumPy's, real and imaginary parts apart"
 )
 _SOLVE = "factorizations are written with te.scan over rows, or called by te.extern, with an override= as derivative"
+
+_RULE = "an override= as derivative"
+
+# Functions that are operators or short expressions here.
+WRITTEN = {
+    "mod": "x % y", "rem": "x - te.trunc(x / y) * y", "bitwise_and": "x & y", "bitwise_or": "x | y",
+    "bitwise_xor": "x ^ y",
+    "bitwise_not": "~x", "bitwise_invert": "~x", "invert": "~x", "left_shift": "x << n", "right_shift": "x >> n",
+    "bitwise_left_shift": "x << n", "bitwise_right_shift": "x >> n", "shift_left": "x << n", "floor_divide": "x // y",
+    "shift_right_arithmetic": "x >> n", "float_power": "x ** y", "integer_pow": "x ** n",
+    "mul": "x * y", "sub": "x - y", "rsub": "y - x", "div": "x / y", "neg": "-x",
+    "equal": "x == y", "eq": "x == y", "not_equal": "x != y", "ne": "x != y", "greater": "x > y", "gt": "x > y",
+    "greater_equal": "x >= y", "ge": "x >= y", "less": "x < y", "lt": "x < y", "less_equal": "x <= y", "le": "x <= y",
+    "logit": "te.log(p / (1 - p))", "logaddexp2": "te.logaddexp(a * c, b * c) / c, c = math.log(2)",
+    "xlogy": "te.where(x == 0, 0, x * te.log(y))", "xlog1py": "te.where(x == 0, 0, x * te.log1p(y))",
+    "entr": "te.where(x > 0, -x * te.log(x), 0)", "lerp": "a + w * (b - a)", "frac": "x - te.trunc(x)",
+    "addcmul": "x + value * a * b", "addcdiv": "x + value * a / b",
+    **dict.fromkeys(("addmm", "addmv", "baddbmm"), "b + x @ y"), "mv": "x @ y", "batch_matmul": "x @ y",
+    "matvec": "x @ y",
+    "chain_matmul": "x @ y @ z", "vecdot": "te.sum(x * y, -1)", "std_mean": "x.std() and x.mean()",
+    "aminmax": "x.min() and x.max()", "softmin": "te.ops.softmax(-x)", "squareplus": "(x + te.sqrt(x * x + b)) / 2",
+    "isin": "te.any(x[..., None] == values, -1)", "isposinf": "x == math.inf", "isneginf": "x == -math.inf",
+    "nanstd": "te.sqrt(te.nanmean((x - te.nanmean(x)) ** 2))", "nanvar": "te.nanmean((x - te.nanmean(x)) ** 2)",
+    "nanprod": "te.prod(te.where(te.isnan(x), 1, x))", "nancumsum": "te.cumsum(te.where(te.isnan(x), 0, x))",
+    "cdist": "(x[:, None] - y).norm(axis=-1)", "pairwise_distance": "(x - y).norm(axis=-1)", "dist": "(x - y).norm()",
+    "geomspace": "te.exp(te.linspace(a, b, n)), of logarithms", "logspace": "base ** te.linspace(a, b, n)",
+    "vander": "x[:, None] ** np.arange(n)", "diag_embed": "x[..., None] * te.eye(n)", "diagflat": "te.diag(x)",
+    "tri": "te.tril(te.ones((n, n)))", "t": "x.T", "mT": "x.swapaxes(-1, -2)",
+    "matrix_transpose": "x.swapaxes(-1, -2)",
+    "ndim": "x.ndim", "shape": "x.shape", "size": "x.size", "numel": "x.size", "flatten": "x.flatten()",
+    **dict.fromkeys(("unstack", "unbind"), "x[0], x[1], ..."), "narrow": "x[start : start + length]",
+    **dict.fromkeys(("dynamic_slice", "slice_in_dim", "index_in_dim"), "x[i : i + n], or te.take(x, places, axis)"),
+    **dict.fromkeys(
+        ("dynamic_update_slice", "index_put", "index_fill", "index_copy", "put", "put_along_axis", "place",
+         "putmask", "scatter_apply"),
+        "x.at[places].set(values)",
+    ),
+    "rollaxis": "te.moveaxis(x, axis, start)", "unflatten": "x.reshape(shape)",
+    "broadcast_arrays": "x.broadcast_to(shape)",
+    "piecewise": "te.select of conditions, nested", "choose": "te.select of conditions, nested",
+    "bucketize": 'te.searchsorted(bounds, x)', "corrcoef": "te.ops.covariance, by the deviations",
+    "block_diag": "te.scatter, or te.select in te.compute", "block": "te.concatenate of te.concatenate",
+}  # fmt: skip
+
+# What a function of ours is called elsewhere.
+_OTHERWISE = {
+    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "sign": "sgn", "trunc": "fix",
+    "clip": "clamp_min clamp_max",
+    "cast": "astype convert_element_type", "arange": "iota range", "cumsum": "cumulative_sum",
+    "cumprod": "cumulative_prod",
+    "transpose": "permute_dims", "moveaxis": "movedim", "swapaxes": "swapdims", "flip": "rev",
+    "topk": "top_k partition kthvalue",
+    "sort": "msort", "argsort": "argpartition", "repeat": "repeat_interleave", "take_along_axis": "take_along_dim",
+    "trapezoid": "trapz", "sum": "reduce_sum", "prod": "reduce_prod", "max": "reduce_max", "min": "reduce_min",
+    "any": "reduce_or", "all": "reduce_and", "isfinite": "is_finite", "vstack": "row_stack",
+    "scatter": "segment_reduce",
+    "vmap": "vectorize apply_along_axis", "save": "savez savez_compressed savetxt",
+    "einsum": "dot_general einsum_path",
+    "split": "dsplit tensor_split split_with_sizes", "outer": "ger", "where": "select_n", "diff": "ediff1d",
+    "pad": "constant_pad_nd", "constant": "from_dlpack asanyarray scalar_tensor ascontiguousarray",
+    "sigmoid": "logistic",
+    "full": "fill", "unique_counts": "unique_values unique_inverse unique_consecutive", "compute": "fromfunction",
+    "ops.silu": "swish hard_silu", "ops.logcumsumexp": "cumlogsumexp",
+    "ops.attention": "scaled_dot_product_attention dot_product_attention",
+    "ops.grid_sample": "affine_grid grid_sampler", "ops.interpolate": "upsample resize",
+    "ops.conv2d": "conv_general_dilated convolution conv",
+    "ops.conv_transpose2d": "conv_transpose", "ops.avg_pool2d": "reduce_window", "ops.layer_norm": "standardize",
+    "ops.embedding": "embedding_bag", "ops.histogram": "histc histogram2d histogramdd",
+    "ops.dropout": "alpha_dropout",
+}  # fmt: skip
+_SPECIAL = (
+    "lgamma gammaln loggamma gamma digamma polygamma betaln beta betainc igamma igammac gammainc gammaincc i0 i0e i1 "
+    "i1e erfinv erf_inv erfcx ndtr ndtri log_ndtr zeta expi exp1 expn factorial comb fresnel sici spence"
+)
+_COMPLEX = "angle conj conjugate real imag iscomplex iscomplexobj isreal view_as_complex view_as_real polar complex"
+_DRAWN = "rand_like randn_like randint_like randperm binomial poisson multinomial manual_seed seed rrelu gumbel_softmax"
+_SIZED = "argwhere flatnonzero extract compress masked_select trim_zeros union1d intersect1d setdiff1d"
+_PLACES = (
+    "diag_indices tril_indices triu_indices indices mask_indices unravel_index ravel_multi_index hanning hamming "
+    "blackman kaiser bartlett hann_window hamming_window gcd lcm combinations cartesian_prod"
+)
 
 OF_MODULES: dict[str, str] = {
     **{name: f'dtypes are strings: "{name.rstrip("_")}"' for name in _DTYPES if name not in ("double", "half")},
@@ -33,15 +114,21 @@ OF_MODULES: dict[str, str] = {
     "absolute": "it is te.abs", "add": "it is x + y", "multiply": "it is x * y", "power": "it is te.pow",
     "arccos": "it is te.acos", "arcsin": "it is te.asin", "arctan": "it is te.atan", "arctan2": "it is te.atan2",
     "clamp": "it is te.clip", "permute": "it is te.transpose", "unsqueeze": "it is te.expand_dims",
-    "empty": "it is te.zeros", "fori_loop": "it is te.scan", "while_loop": "it is te.scan, for a known number of steps",
-    "variance": "it is x.var()", "norm": "it is x.norm()", "compile": "it is te.jit, or te.build",
+    "empty": "it is te.zeros", "fori_loop": "it is te.scan",
+    "while_loop": "it is te.scan, for a known number of steps",
+    "vars": "it is te.var, one at a time", "symbols": "it is te.var, one at a time",
+    "run": "it is te.evaluate(x, feeds)",
+    "eval": "it is te.evaluate(x, feeds)", "variance": "it is x.var()", "norm": "it is x.norm()",
+    "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
     "linalg": "there is te.matmul, te.einsum and x.norm()", "fft": _FFT, "rfft": _FFT, "ifft": _FFT,
     **dict.fromkeys(("cholesky", "solve", "inv", "det", "slogdet", "svd", "eig", "eigh", "qr", "lstsq"), _SOLVE),
     "cond": "it is te.select(condition, a, b) of elements, te.where of tensors", "switch": "it is te.select, nested",
-    "expit": "it is te.sigmoid", "print": "a tensor has no values yet: te.evaluate computes some, te.extern sees them",
+    "expit": "it is te.sigmoid",
+    "print": "a tensor has no values yet: te.evaluate computes some, te.extern sees them",
     "map": "it is te.compute, or te.vmap(f)", "associative_scan": "it is te.scan",
-    "pmap": "kernels use all processors as they are", "remat": 'it is te.build(..., checkpoint=[...]) or memory="64MB"',
+    "pmap": "kernels use all processors as they are",
+    "remat": 'it is te.build(..., checkpoint=[...]) or memory="64MB"',
     "checkpoint": 'it is te.build(..., checkpoint=[...]) or memory="64MB"',
     "custom_vjp": "it is @te.op with def_vjp", "custom_jvp": "it is @te.op with def_jvp",
     "view": "it is x.reshape(shape)", "mm": "it is x @ y", "bmm": "it is x @ y", "subtract": "it is x - y",
@@ -68,16 +155,26 @@ OF_MODULES: dict[str, str] = {
     "unwrap": "it is te.cumsum of differences, each less its te.round(d / period) * period",
     "positive": "it is x", "fabs": "it is te.abs", "signbit": "it is te.copysign(1.0, x) < 0",
     **{f"atleast_{ndim}d": "it is te.expand_dims" for ndim in (1, 2, 3)},
+    **{name: f"it is {written}" for name, written in WRITTEN.items()},
+    **{name: f"it is te.{own}" for own, names in _OTHERWISE.items() for name in names.split()},
+    **dict.fromkeys(_SPECIAL.split(), f"it is not there; te.extern calls SciPy's, with {_RULE}"),
+    **dict.fromkeys(_COMPLEX.split(), "there are no complex numbers: write real and imaginary parts, as two tensors"),
+    **dict.fromkeys(_DRAWN.split(), "random numbers are in te.random, by keys"),
+    **dict.fromkeys(_SIZED.split(), "its size would depend on data; use te.where, or where= of a sum"),
+    **dict.fromkeys(_PLACES.split(), "it is that of NumPy, whose arrays are constants here"),
 }  # fmt: skip
 
 _CONVERSIONS = {
-    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64",
+    "int": "int32",
     "short": "int16", "byte": "uint8", "char": "int8", "bool": "bool",
     **{name: name for name in _DTYPES if name[-1].isdigit()},
 }  # fmt: skip
 _VALUE = "te.evaluate(x, feeds) computes it"
 OF_TENSORS: dict[str, str] = {
-    **dict.fromkeys(("item", "numpy", "tolist", "cpu", "cuda"), f"a tensor has no values yet; {_VALUE}"),
+    **dict.fromkeys(
+        ("eval", "compute", "run", "item", "numpy", "tolist", "cpu", "cuda"), f"a tensor has no values yet; {_VALUE}"
+    ),
     "nbytes": "write x.size * itemsize: a tensor has no memory, kern.stats tells that of a kernel",
     **dict.fromkeys(
         ("backward", "grad", "requires_grad", "requires_grad_"),

@@ -11,7 +11,6 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Const
 from tedsl.lang.indexing import getitem
 from tedsl.lang.joining import stack
-from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducing import reduction
 from tedsl.lang.reshaping import ravel, reshape
 from tedsl.lang.shaping import moveaxis
@@ -24,7 +23,6 @@ __all__ = ["interp", "median", "percentile", "quantile"]
 _any = reduction("any")
 
 
-@own_arguments()
 @takes_variables
 def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The value below which the share `q` of each row lies, interpolated between two elements; a list of shares gives
@@ -65,7 +63,6 @@ def _between(rows: Tensor, place: float) -> Tensor:
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
-@own_arguments()
 @takes_variables
 def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """te.quantile, with `q` from 0 to 100."""
@@ -73,7 +70,6 @@ def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tens
     return quantile(x, parts, axis, keepdims)
 
 
-@own_arguments()
 @takes_variables
 def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The middle element of each row in order, or the mean of the two; NaN where a row holds one."""
@@ -81,18 +77,24 @@ def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 @takes_variables
-def interp(x: Any, xp: Any, fp: Any) -> Tensor:
-    """Linear interpolation at x between the points (xp, fp), xp increasing; beyond the ends, the value there."""
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Tensor:
+    """Linear interpolation at x between the points (xp, fp), xp increasing; beyond the ends, the value there.
+
+    Unless `left` and `right` are given for what lies before the first and after the last.
+    """
     places, known, values = (as_floats(t, "te.interp") for t in as_tensors((x, xp, fp), "te.interp"))
     last = known.extents[0] - 1
     after = searchsorted(known, ravel(places), side="right")
-    left = fn.clip(reshape(after, places.shape) - 1, 0, fn.maximum(last - 1, 0))
+    before = fn.clip(reshape(after, places.shape) - 1, 0, fn.maximum(last - 1, 0))
 
     def element(*i: Any) -> Any:
-        at, k = places[i], left[i]
+        at, k = places[i], before[i]
         near, far = known[k], known[fn.minimum(k + 1, last)]
         line = values[k] + (values[fn.minimum(k + 1, last)] - values[k]) * ((at - near) / (far - near))
         inside = fn.select(at >= known[last], values[last], line)
-        return fn.select(at != at, at, fn.select(at <= known[0], values[0], inside))
+        found = fn.select(at <= known[0], values[0], inside)
+        found = found if left is None else fn.select(at < known[0], left, found)
+        found = found if right is None else fn.select(at > known[last], right, found)
+        return fn.select(at != at, at, found)
 
     return tensor_of(places.extents, element, "interp")

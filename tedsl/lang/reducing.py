@@ -14,7 +14,6 @@ from tedsl.lang.dtypes import BOTTOM, FLOAT32, INT32, INT64, UINT64, DType, as_d
 from tedsl.lang.elements import as_tensor, fresh_axes, normal_axis, product, reduce_axes_of, removed_axes
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducers import BUILTIN, COMBINE, reduce_expr
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.scan import scan
@@ -22,7 +21,7 @@ from tedsl.lang.shaping import diagonal
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 
-__all__ = ["cumprod", "cumsum", "mean", "reduction", "trace"]
+__all__ = ["cumprod", "cumsum", "mean", "reduction", "trace", "widened_float"]
 
 _ONE = Const(1, INT32)
 
@@ -37,7 +36,6 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def reduction(kind: str) -> Any:
     """The whole-tensor form of a builtin reducer."""
 
-    @own_arguments()
     @takes_variables
     def reduce(x: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
         given = {name: value for name, value in options.items() if value is not None}
@@ -94,6 +92,11 @@ def added_in(dtype: DType) -> DType:
     return UINT64 if dtype.kind == "u" else INT64
 
 
+def widened_float(dtype: DType) -> DType:
+    """What numbers of a dtype are added up in, where the result has the dtype: float32 for 16-bit floats."""
+    return FLOAT32 if dtype.is_float and dtype.bits == 16 else dtype
+
+
 def _places(
     x: Tensor, over: tuple[int, ...], keepdims: bool
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]:
@@ -117,7 +120,6 @@ def _operand(kind: str, value: Expr, dtype: Any) -> Expr:
     return value
 
 
-@own_arguments()
 @takes_variables
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None, where: Any = None) -> Tensor:
     """The mean over an axis, several, or all; integers give float64, 16-bit floats are summed in float32."""
@@ -126,7 +128,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     result = as_dtype(dtype) if dtype is not None else divide_type(source.dtype)
     if not (result.is_float or result is BOTTOM):
         raise TypeError(f"te.mean at {user_location()}: dtype= takes a dtype of floats, found {result}")
-    work = FLOAT32 if result.bits == 16 else result
+    work = widened_float(result)
     axes, inner, at = _places(source, over, keepdims)
     value = fn.convert(Read(source, at), work)
     check_states((value,), "te.mean")
@@ -158,13 +160,14 @@ def _running(x: Any, axis: Any, name: str, combine: Any, dtype: Any) -> Tensor:
         source, axis = ravel(source), 0
     dim = normal_axis(axis, source.ndim, f"te.{name}")
     found = added_in(source.dtype) if dtype is None else as_dtype(dtype)
+    work = widened_float(found)
 
     def body(y: Tensor, *i: Axis) -> Any:
-        here = fn.convert(Read(source, i), found)
+        here = fn.convert(Read(source, i), work)
         earlier = Read(y, tuple(a - 1 if d == dim else a for d, a in enumerate(i)))
         return fn.select(i[dim] == 0, here, combine(earlier, here))
 
-    result: Tensor = scan(source.extents, body, axis=dim, dtype=found, name=f"{source.name}_{name}")
+    result: Tensor = fn.cast(scan(source.extents, body, axis=dim, dtype=work, name=f"{source.name}_{name}"), found)
     return result
 
 

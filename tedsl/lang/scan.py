@@ -66,6 +66,8 @@ def scan(
 
     `keep=3` gives the last three steps that were computed, in the order of `axis`. If nobody reads the others, a kernel
     holds no more steps than the body looks back: with `keep`, and where all readers ask for `y[T - 1, ...]`.
+
+    A state has the dtype of what the function gives for it, unless `dtype=` says another; several take a tuple.
     """
     title = titled(name, "scan", "te.scan")
     what = f"scan {title.text!r}"

@@ -19,21 +19,25 @@ __all__ = ["argsort", "searchsorted", "sort", "topk", "unique_counts"]
 
 
 @takes_variables
-def sort(x: Any, axis: int | None = -1, descending: bool = False) -> Tensor:
-    """The elements of each row along `axis` in order (of all of them with None): stable, NaN last."""
+def sort(
+    x: Any, axis: int | None = -1, descending: bool = False, *, kind: str | None = None, stable: bool | None = None
+) -> Tensor:
+    """The elements of each row along `axis` in order (of all of them with None): stable, of any `kind`, NaN last."""
     return _ordered(*_rows(x, axis, "te.sort"), "te.sort", "sorted", "down" if descending else "up")[0]
 
 
 @takes_variables
-def argsort(x: Any, axis: int | None = -1, descending: bool = False) -> Tensor:
+def argsort(
+    x: Any, axis: int | None = -1, descending: bool = False, *, kind: str | None = None, stable: bool | None = None
+) -> Tensor:
     """The places from which `te.sort` takes the elements of each row along `axis`, int32."""
     return _ordered(*_rows(x, axis, "te.argsort"), "te.argsort", "order", "down" if descending else "up")[1]
 
 
 @takes_variables
-def topk(x: Any, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The `k` largest elements of each row along `axis`, in descending order, and their places; NaN last, of equal
-    ones the first.
+    ones the first. With `largest=False` the smallest, in ascending order.
     """
     what = "te.topk"
     tensor = as_tensor(x, what)
@@ -45,7 +49,7 @@ def topk(x: Any, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
             f"{what} at {user_location()}: expected an axis of at least k = {k} elements, a known number, found "
             f"`{extent}` in {tensor!r}"
         )
-    values, places = _ordered(tensor, axis, what, "topk", "down", k)
+    values, places = _ordered(tensor, axis, what, "topk", "down" if largest else "up", k)
     return values, places
 
 

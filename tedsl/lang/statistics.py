@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import broadcast_to, where as chosen_of
-from tedsl.lang.dtypes import FLOAT32, DType, divide_type
+from tedsl.lang.dtypes import DType, divide_type
 from tedsl.lang.elements import as_tensor, product, removed_axes, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.keywords import own_arguments
-from tedsl.lang.reducing import mean, reduction
+from tedsl.lang.reducing import mean, reduction, widened_float
 from tedsl.lang.reshaping import squeeze
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
@@ -24,7 +24,7 @@ def _widened(x: Any, what: str) -> tuple[Tensor, DType]:
     """`x` in the floats that sums are made in, and the dtype of the result: of integers float64, as in NumPy."""
     source = as_tensor(x, what)
     result = divide_type(source.dtype)
-    return fn.cast(source, FLOAT32 if result.bits == 16 else result), result
+    return fn.cast(source, widened_float(result)), result
 
 
 def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what: str) -> Tensor:
@@ -42,7 +42,6 @@ def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what:
     return fn.cast(square / divisor, result)  # type: ignore[no-any-return]
 
 
-@own_arguments()
 @takes_variables
 def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
     """The mean square of the distances from the mean; `ddof` is taken from the count that they are divided by."""
@@ -52,14 +51,12 @@ def variance(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 
 variance.__name__ = "var"  # as a method; te.var makes a symbol
 
 
-@own_arguments()
 @takes_variables
 def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
-    """The standard deviation over an axis, several, or all: the square root of `x.var`, with its arguments."""
-    return fn.sqrt(_variance(x, axis, ddof, keepdims, where, "te.std"))
+    """The square root of `x.var`, with its arguments and gradient 0 at 0."""
+    return _root(_variance(x, axis, ddof, keepdims, where, "te.std"), fn.sqrt)  # type: ignore[no-any-return]
 
 
-@own_arguments()
 @takes_variables
 def norm(x: Any, ord: float | None = None, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The square root of the sum of squares, with gradient 0 at 0; along one axis `ord` may be any order, inf or -inf.
@@ -79,8 +76,7 @@ def norm(x: Any, ord: float | None = None, axis: Any = None, keepdims: bool = Fa
 
 def _of_order(x: Tensor, order: float | None, over: tuple[int, ...], keepdims: bool) -> Any:
     if order is None or order == 2:
-        square = _sum(x * x, over, keepdims)
-        return chosen_of(square > 0, fn.sqrt(square), square)
+        return _root(_sum(x * x, over, keepdims), fn.sqrt)
     if order == float("inf"):
         return _max(fn.abs(x), over, keepdims)
     if order == float("-inf"):
@@ -89,7 +85,13 @@ def _of_order(x: Tensor, order: float | None, over: tuple[int, ...], keepdims: b
         return fn.cast(_sum(x != 0, over, keepdims), x.dtype)
     if order == 1:
         return _sum(fn.abs(x), over, keepdims)
-    return fn.pow(_sum(fn.pow(fn.abs(x), float(order)), over, keepdims), 1.0 / order)
+    total = _sum(fn.pow(fn.abs(x), float(order)), over, keepdims)
+    return _root(total, lambda t: fn.pow(t, 1.0 / order)) if order > 0 else fn.pow(total, 1.0 / order)
+
+
+def _root(total: Tensor, function: Callable[[Any], Any]) -> Any:
+    """A root of what is 0 or more, whose slope at 0, where it has none, is 0."""
+    return chosen_of(total > 0, function(total), total)
 
 
 def _floats(x: Any, what: str) -> Tensor:
@@ -99,7 +101,6 @@ def _floats(x: Any, what: str) -> Tensor:
     return source
 
 
-@own_arguments()
 @takes_variables
 def softmax(x: Any, axis: Any) -> Tensor:
     """exp(x) / sum of exp(x) along an axis or several, without overflow."""
@@ -108,7 +109,6 @@ def softmax(x: Any, axis: Any) -> Tensor:
     return e / _sum(e, axis, True)  # type: ignore[no-any-return]
 
 
-@own_arguments()
 @takes_variables
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """log(sum of exp(x)) over an axis, several, or all (None), without overflow; -inf where every element is."""

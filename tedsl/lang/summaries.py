@@ -16,7 +16,6 @@ from tedsl.lang.expr import Const, Expr
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.indexing import getitem, slice_axis
 from tedsl.lang.joining import stack
-from tedsl.lang.keywords import own_arguments
 from tedsl.lang.reducers import sum as sum_over
 from tedsl.lang.reducing import mean, reduction
 from tedsl.lang.reshaping import expand_dims, ravel, reshape
@@ -34,7 +33,6 @@ _sum, _max, _min, _all = (reduction(kind) for kind in ("sum", "max", "min", "all
 # Reductions
 
 
-@own_arguments()
 @takes_variables
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """How many elements are not 0, int32."""
@@ -42,7 +40,6 @@ def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     return _sum(source if source.dtype.is_bool else source != 0, axis, keepdims, dtype=INT32)  # type: ignore[no-any-return]
 
 
-@own_arguments()
 @takes_variables
 def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The largest element minus the least one."""
@@ -56,7 +53,6 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
     return _all(as_tensor(isclose(a, b, rtol, atol, equal_nan), "te.allclose"))  # type: ignore[no-any-return]
 
 
-@own_arguments()
 @takes_variables
 def average(x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Tensor:
     """The mean, weighted: `weights` has the shape of x, or is a vector along the one axis."""
@@ -78,14 +74,12 @@ def _without_nan(x: Any, instead: float, what: str) -> Tensor:
     return where(fn.isnan(source), instead, source) if source.dtype.is_float else source
 
 
-@own_arguments()
 @takes_variables
 def nansum(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The sum of what is not NaN."""
     return _sum(_without_nan(x, 0.0, "te.nansum"), axis, keepdims)  # type: ignore[no-any-return]
 
 
-@own_arguments()
 @takes_variables
 def nanmean(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The mean of what is not NaN; NaN where there is nothing else."""
@@ -103,14 +97,12 @@ def _extreme(x: Any, axis: Any, keepdims: bool, reduce: Any, neutral: float, wha
     return result
 
 
-@own_arguments()
 @takes_variables
 def nanmax(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The largest element that is not NaN; NaN where there is nothing else."""
     return _extreme(x, axis, keepdims, _max, float("-inf"), "te.nanmax")
 
 
-@own_arguments()
 @takes_variables
 def nanmin(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The least element that is not NaN; NaN where there is nothing else."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tedsl.lang.axes import as_name
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import check_arguments
 from tedsl.lang.native import Native
 from tedsl.lang.tensor import (
     AUTHOR_RULES,
@@ -76,11 +77,14 @@ def takes_variables(function: F) -> F:
     @wraps(function)
     def storing(*args: Any, **given: Any) -> Any:
         variables = variables_of(sys._getframe(1))
-        if variables is None:
-            return function(*args, **given)
-        first = next(NUMBERS)
-        result = function(*args, **given)
-        name_results(result, variables, first)
+        first = 0 if variables is None else next(NUMBERS)
+        try:
+            result = function(*args, **given)
+        except TypeError:
+            check_arguments(function, args, given)
+            raise
+        if variables is not None:
+            name_results(result, variables, first)
         return result
 
     return storing  # type: ignore[return-value]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays.feeds import checked_dtype
-from tedsl.analysis.arrays.nests import map_leaves, static_key
+from tedsl.analysis.arrays.nests import map_leaves, no_key_of, static_key
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dataclass import dataclass
@@ -198,10 +198,7 @@ class Functionalized:
                 return len(arguments) - 1
             key = static_key(value)
             if key is None:
-                raise TypeError(
-                    f"te.functionalize: an argument of type {type(value).__name__} is neither an array nor hashable, "
-                    "so that traces for it cannot be told apart; pass arrays, numbers, strings, or nests of them"
-                )
+                raise TypeError(f"te.functionalize: an argument of type {type(value).__name__} {no_key_of(value)}")
             statics.append((name, *key))
             return value
 

@@ -9,6 +9,7 @@ from tedsl.ops import language as te
 from tedsl.ops.arguments import check_extent, check_float, loops, refuse
 from tedsl.ops.normalization import softmax
 from tedsl.ops.op import op
+from tedsl.ops.statistics import shrunk
 
 __all__ = ["attention", "streaming_attention"]
 
@@ -48,11 +49,21 @@ def attention(
     """softmax(q k^T scale + mask) v over the keys; scale is 1 / sqrt(features of q) unless given.
 
     q (..., l, e), k (..., s, e), v (..., s, d) -> (..., l, d). A mask of bools says which keys are seen, one of floats
-    is added; causal: query i sees the keys up to i. As torch.nn.functional.scaled_dot_product_attention.
+    is added; the result is 0 for a query that sees none. causal: query i sees the keys up to i. As
+    torch.nn.functional.scaled_dot_product_attention.
     """
     _check(q, k, v, "attention")
     _check_scale(q, scale, "attention")
-    return te.matmul(softmax(_scores(q, k, scale, mask, causal)), v)
+    scores = _scores(q, k, scale, mask, causal)
+    return te.matmul(softmax(scores) if mask is None else _weights(scores), v)
+
+
+def _weights(scores: te.Tensor) -> te.Tensor:
+    """softmax over the keys, but 0 for a query that sees none."""
+    top = scores.max(-1, keepdims=True)
+    each = te.exp(scores - te.where(top == float("-inf"), 0.0, top))
+    total = each.sum(-1, keepdims=True)
+    return each / te.where(total == 0, 1.0, total)  # type: ignore[no-any-return]
 
 
 def _check_scale(q: te.Tensor, scale: float | None, what: str) -> None:
@@ -75,7 +86,7 @@ def streaming_attention(
 
     def combine(a: Any, b: Any) -> Any:
         top = te.maximum(a[0], b[0])
-        left, right = (te.select(c[0] == top, 1.0, te.exp(c[0] - top)) for c in (a, b))
+        left, right = (shrunk(c[0], top) for c in (a, b))
         return top, a[1] * left + b[1] * right, a[2] * left + b[2] * right
 
     online = te.reducer(combine, (float("-inf"), 0.0, 0.0))

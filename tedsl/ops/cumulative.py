@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import axis_of, check_float, replaced
 from tedsl.ops.op import op
@@ -57,16 +58,10 @@ def _running(x: te.Tensor, axis: Any, what: str, wins: Callable[[Any, Any], Any]
 def logcumsumexp(x: te.Tensor, axis: int) -> te.Tensor:
     """y[t] = log(exp(x[0]) + ... + exp(x[t])), without overflow. As torch.logcumsumexp."""
     check_float(x, "logcumsumexp", "x")
-    dim = axis_of(x, axis, "logcumsumexp")
+    dim, wide = axis_of(x, axis, "logcumsumexp"), te.cast(x, widened_float(x.dtype))
 
     def body(y: te.Tensor, *i: Any) -> Any:
         before = y[replaced(i, dim, i[dim] - 1)]
-        return te.select(i[dim] == 0, x[i], log_add_exp(before, x[i]))
+        return te.select(i[dim] == 0, wide[i], te.logaddexp(before, wide[i]))
 
-    return te.scan(x.shape, body, axis=dim, dtype=x.dtype, name="logcumsumexp")  # type: ignore[no-any-return]
-
-
-def log_add_exp(a: Any, b: Any) -> Any:
-    """log(exp(a) + exp(b)): -inf where both are, the greater where they are far apart."""
-    top = te.maximum(a, b)
-    return te.select(te.isinf(top), top, top + te.log1p(te.exp(-te.abs(a - b))))
+    return te.cast(te.scan(x.shape, body, axis=dim, dtype=wide.dtype, name="logcumsumexp"), x.dtype)  # type: ignore[no-any-return]

@@ -319,6 +319,8 @@ def _pushed(
 def _explained(signature: Signature, template: Template, error: Exception, inputs: Sequence[Tensor]) -> Exception:
     """The error of the function with the names of its arguments and what was given."""
     message = f"op {signature} called on ({signature.given(template, inputs)}): {error}"
+    if "is not a valid JAX type" in message:  # what its functions say of our tensors
+        message += "; functions of JAX take arrays: write those of tedsl here, as te.log(x)"
     try:
         return _with_notes(type(error)(message), error)
     except TypeError:  # an error class with a constructor of its own

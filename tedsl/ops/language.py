@@ -9,6 +9,7 @@ from tedsl.lang.arrays import *  # noqa: F403 - the names of the language
 from tedsl.lang.axes import reduce_axis as reduce_axis
 from tedsl.lang.compute import compute as compute, placeholder as placeholder
 from tedsl.lang.dtypes import DType as DType, as_dtype as as_dtype
+from tedsl.lang.elementary import logaddexp as logaddexp
 from tedsl.lang.expr import Axis as Axis, Expr as Expr
 from tedsl.lang.functions import *  # noqa: F403 - the names of the language
 from tedsl.lang.reducers import (

@@ -257,5 +257,5 @@ def cosine_similarity(x: te.Tensor, y: te.Tensor, axis: int = 1, eps: float = 1e
     check_float(x, "cosine_similarity", "x")
     check_same_shape(x, y, "cosine_similarity", ("x", "y"))
     dim = axis_of(x, axis, "cosine_similarity")
-    norms = [te.maximum(te.sqrt((t * t).sum(dim)), eps) for t in (x, y)]
-    return (x * y).sum(dim) / (norms[0] * norms[1])
+    norms = [te.maximum(t.norm(axis=dim), eps) for t in (x, y)]
+    return (x * y).sum(dim) / (norms[0] * norms[1])  # type: ignore[no-any-return]

@@ -99,10 +99,20 @@ def worth_of(opt: str, memory: int | str | None, symbolic: bool | None, what: st
     return Worth(opt, memory)
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("defvjp", "register_autograd", "backward", "register_backward", "custom_vjp"), "def_vjp"),
+    **dict.fromkeys(("defjvp", "custom_jvp", "register_jvp"), "def_jvp"),
+}
+
+
 class Op:
     """A function of tensors and static arguments that also runs on arrays."""
 
     __qualname__: str
+
+    def __getattr__(self, name: str) -> Any:
+        told = f": it is @{self.__dict__.get('name', 'op')}.{_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{told}", name=name, obj=self)
 
     def __init__(
         self, function: Callable[..., Any], name: str, save: str | list[str] | tuple[str, ...], symbolic: bool | None,

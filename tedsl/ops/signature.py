@@ -18,7 +18,7 @@ from tedsl.analysis.arrays import nests
 from tedsl.lang.constants import constant, is_plain
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr
-from tedsl.lang.keywords import OTHER_KEYWORDS
+from tedsl.lang.keywords import own_keyword
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
@@ -92,9 +92,7 @@ class Signature:
         if any(p.kind is p.VAR_KEYWORD for p in known.values()):
             return ""
         name = next((k for k in kwargs if k not in known), "")
-        near = (
-            [OTHER_KEYWORDS[name]] if OTHER_KEYWORDS.get(name) in known else difflib.get_close_matches(name, known, 1)
-        )
+        near = [own] if (own := own_keyword(name, known)) else difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"there is no argument {name!r}{hint}" if name else ""
 
@@ -140,10 +138,7 @@ class Signature:
     def _static(self, value: Any, name: str) -> tuple[Any, ...]:
         key = nests.static_key(value)
         if key is None:
-            raise TypeError(
-                f"op {self}: argument {name!r} of type {type(value).__name__} is neither an array nor hashable, so "
-                "that calls cannot be told apart by it; pass arrays, numbers, strings, or nests of them"
-            )
+            raise TypeError(f"op {self}: argument {name!r} of type {type(value).__name__} {nests.no_key_of(value)}")
         return key
 
     def misfit(self, template: Template) -> str | None:

@@ -65,13 +65,18 @@ def streaming_logsumexp(x: te.Tensor, axis: int = -1) -> te.Tensor:
 
     def combine(a: Any, b: Any) -> Any:
         top = te.maximum(a[0], b[0])
-        left, right = (te.select(c[0] == top, 1.0, te.exp(c[0] - top)) for c in (a, b))
+        left, right = (shrunk(c[0], top) for c in (a, b))
         return top, a[1] * left + b[1] * right
 
     online = te.reducer(combine, (float("-inf"), 0.0))
     one = te.const(1.0, x.dtype)
     top, total = te.compute(shape, lambda *i: online((x[_at(i, dim, k)], one), axis=k), name=("top", "total"))
     return te.compute(shape, lambda *i: top[i] + te.log(total[i]), name="streaming_logsumexp")  # type: ignore[no-any-return]
+
+
+def shrunk(score: Any, top: Any) -> Any:
+    """exp(score - top), which is 1 where both are one infinity; smooth elsewhere, so that ties have derivatives."""
+    return te.select((score == top) & te.isinf(top), 1.0, te.exp(score - top))
 
 
 @op

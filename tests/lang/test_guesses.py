@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.host.units import parse_bytes
+from tedsl.lang import names
 
 CHANCE = np.random.default_rng(4)
 A = CHANCE.standard_normal((4, 3))
@@ -162,6 +164,25 @@ def view() -> Any:
         (lambda: te.build(x, x + 1)(np.full((4, 3), None)), "found object; give numbers, np.asarray(x, 'float32')"),
         (lambda: te.build(x, x + 1)(A + 1j), "found complex128; give its parts apart, x.real and x.imag"),
         (lambda: te.reduce_axis(0, 8), "a range is one pair: te.reduce_axis((0, 8))"),  # type: ignore[arg-type]
+        (lambda: te.topk(x, 2, dim=1), "te.topk at "),  # type: ignore[call-arg]
+        (lambda: te.topk(x, 2, dim=1), "found dim=, expected axis="),  # type: ignore[call-arg]
+        (lambda: te.clip(x, a_min=0), "found a_min=, expected min="),  # type: ignore[call-overload]
+        (lambda: te.roll(x, shifts=1), "found shifts=, expected shift="),  # type: ignore[call-arg]
+        (lambda: te.where(condition=x > 0, a=x), "found condition=, expected cond="),  # type: ignore[call-arg]
+        (lambda: te.transpose(x, dims=(1, 0)), "found dims=, expected axes="),  # type: ignore[call-arg]
+        (lambda: te.linspace(0, 1, steps=5), "found steps=, expected num="),  # type: ignore[call-arg]
+        (lambda: te.random.normal(te.random.key(0), size=3), "te.random.normal at "),  # type: ignore[call-arg]
+        (lambda: te.random.normal(te.random.key(0), size=3), "found size=, expected shape="),  # type: ignore[call-arg]
+        (lambda: x.reshape(shape=(12,)), "expected x.reshape(*shape), found shape="),
+        (lambda: te.placeholder((3,), "img"), "; a name is given as name='img'"),
+        (lambda: te.build(x, x + 1)(None), "expected an array of float32 of shape (4, 3), found NoneType (None)"),
+        (lambda: te.build(x, x + 1)(range(3)), "; convert it with np.asarray(x, dtype='float32')"),
+        (lambda: te.grad(lambda a, b=1.0: (a * b).sum(), argnums=9)(A), "argnums has 9, but it has 2 positional"),
+        (lambda: te.work(x, sizes={"T": 3}), "for n = te.var('n') it is sizes={n: 3}"),
+        (
+            lambda: te.compute((4,), lambda i: sum(x[k, 0] for k in range(i))),
+            "a sum over range(i) is te.sum(lambda k: ..., where=lambda k: k < i)",
+        ),
         (lambda: np.digitize(x, [1, 2]), 'it is te.searchsorted(bins, x, "right")'),  # type: ignore[call-overload]
     ],
 )
@@ -376,3 +397,65 @@ def test_printed_vectors_say_how_far_apart_their_lanes_lie() -> None:
     together = te.Schedule(y)
     together[y].vectorize("k")
     assert "apart" not in str(together)
+
+
+def test_pointers_to_names_of_others_can_be_followed() -> None:
+    """Each te.name that is told of exists, and each expression can be evaluated."""
+    told = "; ".join([*names.OF_MODULES.values(), *names.OF_TENSORS.values()])
+    for written in set(re.findall(r"\bte\.[a-zA-Z_0-9.]*[a-zA-Z_0-9]", told)):
+        found: Any = te
+        for part in written.split(".")[1:]:
+            found = getattr(found, part)
+    v, k = te.placeholder((5, 5)), te.placeholder((5, 5), "int32")
+    known = dict.fromkeys("abpwxyz", v) | {"te": te, "np": np, "math": math, "n": 5, "value": 2.0, "base": 10.0, "c": 1}
+    known |= {"start": 0, "length": 2, "axis": 1, "shape": (5, 5), "places": [0], "values": v[0], "bounds": v[0]}
+    integers = {**known, "x": k, "y": k}
+    tried = 0
+    for name, expression in names.WRITTEN.items():
+        try:
+            code = compile(expression, name, "eval")
+        except SyntaxError:  # words
+            continue
+        if " and " in expression:
+            continue
+        scope = integers if re.search(r"[&|^~]|<<|>>", expression) else known
+        if name in ("geomspace", "logspace"):
+            scope = {**known, "a": 1.0, "b": 2.0}
+        eval(code, scope)
+        tried += 1
+    assert tried > 60
+
+
+def test_names_differ_by_underscores_only() -> None:
+    for name, own in {
+        "log_sigmoid": "ops.logsigmoid",
+        "hard_swish": "ops.hardswish",
+        "arg_max": "argmax",
+    }.items():
+        with pytest.raises(AttributeError, match=f"it is te.{own}$"):
+            getattr(te, name)
+
+
+def test_more_names_of_numpy_and_pytorch_are_taken() -> None:
+    B = A.astype("float32")
+    for largest in (True, False):
+        values, places = te.topk(x, 2, axis=1, largest=largest)
+        rows = np.sort(B, 1)[:, ::-1][:, :2] if largest else np.sort(B, 1)[:, :2]
+        np.testing.assert_array_equal(te.interpret(values, {x: B}), rows)
+        np.testing.assert_array_equal(np.take_along_axis(B, te.interpret(places, {x: B}), 1), rows)
+    np.testing.assert_array_equal(te.interpret(np.sort(x, kind="stable"), {x: B}), np.sort(B))
+    np.testing.assert_array_equal(te.interpret(np.argsort(x, stable=True), {x: B}), np.argsort(B, stable=True))
+    at, ends = np.array([-1.0, 0.0, 0.5, 1.0, 2.0, np.nan]), {"left": 5.0, "right": 7.0}
+    found = te.interp(te.constant(at), [0.0, 1.0], [1.0, 2.0], **ends)
+    np.testing.assert_allclose(te.interpret(found, {}), np.interp(at, [0.0, 1.0], [1.0, 2.0], **ends))
+    first, second = te.grad(lambda a, b: (a * b).sum(), argnums=[0, 1])(A, A + 1)
+    np.testing.assert_array_equal([first, second], [A + 1, A])
+    wide = te.placeholder((2,), "float64")
+    assert te.linspace(0, wide[1], 5).dtype is te.linspace(wide[0], wide.sum(), 5).dtype is wide.dtype
+    assert te.linspace(0, 1, 5).dtype == te.linspace(0, te.var("n"), 5).dtype == "float32"
+
+
+def test_a_symbol_has_one_name() -> None:
+    for written in ("n m", "n, m"):
+        with pytest.raises(ValueError, match=r"one symbol each, .*te.var\('m'\)"):
+            te.var(written)

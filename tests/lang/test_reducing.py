@@ -127,3 +127,20 @@ def test_a_masked_mean_has_gradients() -> None:
     (dx,) = te.differentiate(x.mean(where=chosen), [x])
     mask = np.array([True, False, True, True])
     np.testing.assert_allclose(te.evaluate(dx, {x: np.arange(4.0), chosen: mask}), mask / 3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_running_sums_of_short_floats_are_made_in_float32(dtype):
+    x = te.placeholder((3000,), dtype, name="x")
+    ones, factor = te.interpret(te.full((3000,), 1.0, dtype), {}), 1 + 2.0**-7
+    for y, want in (
+        (te.cumsum(x), 3000),
+        (te.cumsum(x, dtype=dtype), 3000),
+        (te.cumprod(x[:1000] * factor), factor**1000),
+    ):
+        assert y.dtype is x.dtype
+        np.testing.assert_allclose(float(te.evaluate(y, {x: ones})[-1]), want, rtol=0.01)
+    (slope,) = te.differentiate(te.cumsum(x).astype("float32").sum(), [x])
+    np.testing.assert_allclose(float(te.evaluate(slope, {x: ones})[0]), 3000, rtol=0.01)
+    total = te.ops.logcumsumexp(x, axis=0)
+    np.testing.assert_allclose(float(te.evaluate(total, {x: 0 * ones})[-1]), np.log(3000), rtol=0.01)

@@ -603,6 +603,8 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: te.op(lambda x, y: x + y)(te.placeholder((2,)), _Foreign()), TypeError, "give arrays of one framework",
     ),
     "unhashable": (lambda: scaled(normal(2), factor={1, 2}), TypeError, "neither an array nor hashable"),
+    "an object": (lambda: te.op(lambda m, x: x)(_Model(2.0), normal(2)), TypeError, "known by its identity alone"),
+    "a method": (lambda: _Model(2.0).scaled(normal(2)), TypeError, "make its class a dataclass, the fields of"),
     "complex": (lambda: scaled(np.ones(2, complex)), TypeError, "dtype complex128 is not supported"),
     "masked": (lambda: scaled(np.ma.array(normal(2))), TypeError, "masked array"),
     "out under tensors": (lambda: scaled(te.placeholder((2,)), out=normal(2)), TypeError, "out= and mode= are for"),
@@ -629,6 +631,15 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "adjoints": (lambda: _with_vjp(lambda y, xs, g: [g, g]), ValueError, "returned 2 adjoints for 1 inputs"),
     "an adjoint": (lambda: _with_vjp(lambda y, xs, g: [g.sum()]), ValueError, "adjoint of the shape and dtype of x"),
 }  # fmt: skip
+
+
+class _Model:
+    def __init__(self, w: float) -> None:
+        self.w = w
+
+    @te.jit
+    def scaled(self, x: te.Tensor) -> te.Tensor:
+        return x * self.w
 
 
 class _Foreign:

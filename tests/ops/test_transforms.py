@@ -531,7 +531,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no function": (lambda: te.grad(3), TypeError, "te.grad at .*expected a function of tensors, found int"),
     "argnums": (lambda: te.grad(slanted, "x"), TypeError, "argnums must be an integer or a tuple"),
     "argnums twice": (lambda: te.grad(slanted, (0, 0)), ValueError, "names an argument twice"),
-    "no such argument": (lambda: te.grad(slanted, 1)(ONES), TypeError, "argnums has 1, but it was called with 1 pos"),
+    "no such argument": (lambda: te.grad(slanted, 1)(ONES), TypeError, "argnums has 1, but it has 1 pos"),
     "a loss of three": (lambda: te.grad(lambda x: x)(ONES), ValueError, r"of rank 0.*found.*\[3\].*or use te.jacobian"),
     "an integer loss": (lambda: te.grad(lambda x: te.argmax(x))(ONES), TypeError, "expected a float tensor.*int32"),
     "no tensor": (lambda: te.grad(lambda x: 1.0)(ONES), TypeError, r"expected a float tensor.*found float \(1.0\)"),
@@ -702,3 +702,20 @@ def test_a_traceback_shows_the_frames_of_the_function_once() -> None:
     library = os.path.dirname(te.__file__)
     assert text.count(f'File "{library}') < 12
     assert caught.value.__context__ is not None  # with all frames
+
+
+def test_methods_of_dataclasses_follow_their_fields() -> None:
+    @dataclasses.dataclass
+    class Model:
+        w: Any
+
+        @te.jit
+        def predict(self, x: te.Tensor) -> te.Tensor:
+            return x * self.w
+
+    x = np.arange(4.0)
+    for w in (2.0, np.arange(4.0), 3):
+        model = Model(w)
+        np.testing.assert_array_equal(model.predict(x), x * w)
+        model.w = 5.0
+        np.testing.assert_array_equal(model.predict(x), x * 5)

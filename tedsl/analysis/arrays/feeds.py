@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +13,7 @@ from tedsl.analysis.arrays.donated import check_not_donated
 from tedsl.analysis.pointwise import Array
 from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
-from tedsl.lang.elements import whole
+from tedsl.lang.elements import shape_text, whole
 from tedsl.lang.foreign import check_not_recorded
 from tedsl.lang.tensor import Constant, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.traverse import operations_between
@@ -35,9 +35,11 @@ def check_array(tensor: Tensor, value: Any, what: str, casting: str = "safe", of
     is_array = isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
     if not is_array and not isinstance(value, (list, tuple)):
         fix = "; give a dict of arrays by name as kern(**arrays)" if isinstance(value, dict) else ""
-        fix = fix or f"; convert it with np.asarray(x, dtype={str(tensor.dtype)!r})"
+        is_iterable = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+        fix = fix or (f"; convert it with np.asarray(x, dtype={str(tensor.dtype)!r})" if is_iterable else "")
         raise TypeError(
-            f"{place}: expected an array of {tensor.dtype}, found {type(value).__name__} ({value!r:.40}){fix}"
+            f"{place}: expected an array of {tensor.dtype} of shape {shape_text(tensor.extents)}, "
+            f"found {type(value).__name__} ({value!r:.40}){fix}"
         )
     check_not_masked(value, place)
     return converted(np.asarray(value), tensor.dtype, place, casting, offered)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["PLAIN", "map_leaves", "static_key", "subscripted", "underscored"]
+__all__ = ["PLAIN", "map_leaves", "no_key_of", "static_key", "subscripted", "underscored"]
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -43,8 +44,32 @@ def static_key(value: Any) -> tuple[Any, ...] | None:
     """What tells values apart: 1, 1.0 and True are three, and so are 0.0 and -0.0; None where nothing does."""
     if isinstance(value, (*PLAIN, np.generic)):
         return type(value), repr(value)
+    if _is_changeable(value):
+        return None
     try:
         hash(value)
     except TypeError:
         return None
     return type(value), value
+
+
+def no_key_of(value: Any) -> str:
+    """Why nothing tells such values apart, and what to do: for messages, behind the name of its type."""
+    if _is_changeable(value):
+        return (
+            "is known by its identity alone, and what it holds may change between calls; make its class a dataclass, "
+            "the fields of which are arguments, or pass what the function reads of it"
+        )
+    return (
+        "is neither an array nor hashable, so that calls cannot be told apart by it; pass arrays, numbers, strings, or "
+        "nests of them"
+    )
+
+
+def _is_changeable(value: Any) -> bool:
+    """Whether a value, hashed by its identity, has attributes; functions and what is made of them are left alone."""
+    by_identity: Any = object.__hash__
+    if type(value).__hash__ is not by_identity or isinstance(value, (type, FunctionType, ModuleType)):
+        return False
+    is_ours = type(value).__module__.partition(".")[0] in ("tedsl", "schedules", "autodiff")
+    return bool(getattr(value, "__dict__", None)) and not (is_ours or hasattr(value, "__wrapped__"))

@@ -19,7 +19,7 @@ from tedsl.ops.transforms.numbers import as_array, constant, is_number, weak_dty
 
 __all__ = ["By", "check_loss", "grad", "hessian", "jacobian", "value_and_grad"]
 
-Argnums = int | tuple[int, ...]
+Argnums = int | tuple[int, ...] | list[int]
 
 
 def grad(
@@ -141,13 +141,13 @@ class By:
         each = tuple(
             map_leaves(nest, "", lambda p, name: p if isinstance(p, Static) else values[p]) for nest in self.nests
         )
-        return each if isinstance(argnums, tuple) else each[0]
+        return each if isinstance(argnums, (tuple, list)) else each[0]
 
     def _place(self, number: int, count: int) -> int:
         if not -count <= number < count:
             raise TypeError(
-                f"{self.what} at {user_location()}: argnums has {number}, but it was called with {count} positional "
-                f"{'argument' if count == 1 else 'arguments'}; keyword-only ones are not differentiated by"
+                f"{self.what} at {user_location()}: argnums has {number}, but it has {count} positional "
+                f"{'argument' if count == 1 else 'arguments'}, counted from 0; keyword-only ones have no derivative"
             )
         return number % count
 
@@ -219,7 +219,7 @@ def check_loss(loss: Any, what: str, has_aux: bool) -> None:
 
 
 def _positions(argnums: Argnums, what: str) -> tuple[int, ...]:
-    numbers = argnums if isinstance(argnums, tuple) else (argnums,)
+    numbers = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or any(isinstance(k, bool) or not isinstance(k, int) for k in numbers):
         raise TypeError(
             f"te.{what} at {user_location()}: argnums must be an integer or a tuple of integers, found {argnums!r:.40}"

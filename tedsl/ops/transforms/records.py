@@ -20,11 +20,12 @@ _CLASSES: dict[type, tuple[type, list[str]]] = {}  # and back, with the names of
 
 
 def closed(value: Any, always: bool = False) -> Any:
-    """A nest with named tuples for the dataclasses in it that hold arrays, or for all."""
+    """A nest with named tuples for the dataclasses in it that hold arrays, or that nothing tells apart, or for all."""
     if dataclasses.is_dataclass(value) and not isinstance(value, (type, Expr, Static)) and not is_array(value):
         fields = [f.name for f in dataclasses.fields(value) if f.init]
         parts = [closed(getattr(value, name), always) for name in fields]
-        return _record(type(value), fields)(*parts) if always or any(map(_holds_arrays, parts)) else value
+        is_nest = always or type(value).__hash__ is None or any(map(_holds_arrays, parts))
+        return _record(type(value), fields)(*parts) if is_nest else value
     return _each(value, lambda part: closed(part, always))
 
 

@@ -1,0 +1,93 @@
+"""Slopes of activations where their formulas have corners: those of PyTorch."""
+
+import numpy as np
+import pytest
+
+import tedsl as te
+
+torch = pytest.importorskip("torch")
+
+CORNERS = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 6.0, 3.0, -3.0, 20.0, -20.0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "celu", "elu", "hardsigmoid", "hardshrink", "hardswish", "hardtanh", "leaky_relu", "relu", "relu6", "selu",
+        "softplus", "softshrink", "softsign",
+    ],
+)  # fmt: skip
+def test_slopes_at_corners(name: str) -> None:
+    theirs = torch.tensor(CORNERS, requires_grad=True)
+    getattr(torch.nn.functional, name)(theirs).sum().backward()
+    slopes = te.grad(lambda x: getattr(te.ops, name)(x).sum())(CORNERS)
+    np.testing.assert_allclose(slopes, theirs.grad.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: te.ops.streaming_logsumexp(x, axis=0),
+        lambda x: x.logsumexp(0),
+        lambda x: te.ops.logcumsumexp(x, axis=0)[2:],
+    ],
+)
+@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [2.0, 2.0, 1.0], [0.0, 3.0, 3.0]])
+def test_ties_have_both_derivatives(function, values) -> None:
+    at = np.array(values)
+    p = np.exp(at) / np.exp(at).sum()
+    np.testing.assert_allclose(te.grad(lambda x: function(x).sum())(at), p, rtol=1e-12)
+    np.testing.assert_allclose(te.hessian(lambda x: function(x).sum())(at), np.diag(p) - np.outer(p, p), atol=1e-12)
+
+
+def test_streaming_attention_with_equal_scores() -> None:
+    chance = np.random.default_rng(3)
+    q, k, v, w = np.zeros((1, 5, 4)), *chance.standard_normal((3, 1, 6, 4))
+    k[:, 1] = k[:, 2]
+    w = w[:, :5]
+    given = [torch.tensor(a, requires_grad=True) for a in (q, k, v)]
+    (torch.nn.functional.scaled_dot_product_attention(*given) * torch.tensor(w)).sum().backward()
+    found = te.grad(lambda q, k, v: (te.ops.streaming_attention(q, k, v) * w).sum(), argnums=(0, 1, 2))(q, k, v)
+    for ours, theirs in zip(found, given, strict=True):
+        np.testing.assert_allclose(ours, theirs.grad.numpy(), atol=1e-14)
+
+
+@pytest.mark.parametrize("of_floats", [False, True])
+def test_queries_that_see_no_key(of_floats: bool) -> None:
+    given = np.random.default_rng(4).standard_normal((3, 2, 4, 8))
+    seen = np.ones((4, 4), bool)
+    seen[2] = False
+    seen[1, 2:] = False
+    mask = np.where(seen, 0.3, -np.inf) if of_floats else seen
+    theirs = [torch.tensor(a, requires_grad=True) for a in given]
+    result = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=torch.tensor(mask))
+    result[:, :3].square().sum().backward()
+    np.testing.assert_allclose(
+        te.jit(lambda q, k, v: te.ops.attention(q, k, v, mask=mask))(*given), result.detach().numpy(), atol=1e-14
+    )
+    slopes = te.grad(lambda q, k, v: (te.ops.attention(q, k, v, mask=mask)[:, :3] ** 2).sum(), argnums=(0, 1, 2))(
+        *given
+    )
+    for ours, one in zip(slopes, theirs, strict=True):
+        np.testing.assert_allclose(ours, one.grad.numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "at"),
+    [
+        (lambda x: te.ops.normalize(x, axis=0)[0], lambda x: torch.nn.functional.normalize(x, dim=0)[0], 0.0),
+        (lambda x: te.ops.normalize(x, p=3.0, axis=0)[0], lambda x: torch.nn.functional.normalize(x, 3.0, 0)[0], 0.0),
+        (
+            lambda x: te.ops.cosine_similarity(x, np.ones(3), axis=0),
+            lambda x: torch.nn.functional.cosine_similarity(x, torch.ones(3, dtype=torch.float64), dim=0),
+            0.0,
+        ),
+        (lambda x: x.std(), lambda x: x.std(correction=0), 1.0),
+        (lambda x: x.norm(3, 0), lambda x: torch.linalg.vector_norm(x, 3), 0.0),
+        (lambda x: x.norm(), torch.linalg.vector_norm, 0.0),
+    ],
+)
+def test_slopes_of_norms_of_nothing(ours, theirs, at) -> None:
+    given = torch.full((3,), at, dtype=torch.float64, requires_grad=True)
+    theirs(given).backward()
+    np.testing.assert_allclose(te.grad(ours)(np.full(3, at)), given.grad.numpy(), rtol=1e-9)
