@@ -3,12 +3,12 @@
 Each access that could not be decided at build is looked at once: whether an index leaves the bounds where the access's
 guard holds, and the least and greatest that do. A requirement makes the call return an error, and every output depends
 on it. The access itself is clamped, so that nothing is read or written elsewhere, whatever the data. Accesses at the
-same places, as of a lookup and of its gradient, have one check.
+same places, as of a lookup and of its gradient, have one check; so have those that ask under more conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import halide as hl
 
@@ -28,7 +28,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Const, Expr, Var
 from tedsl.lang.intervals import Range
 from tedsl.lang.tensor import Operation, ScanState, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import asked_parts, free_axes, reads_of, substitute_all
 from tedsl.reference import found_overrun
 
 __all__ = ["Checks", "checks_of", "failed", "lower_checks", "operations_checked", "undecided"]
@@ -127,12 +127,24 @@ def lower_checks(ctx: Context, pending: Mapping[int, ReadCheck], finite: Sequenc
 
 
 def _once(pending: Mapping[int, ReadCheck]) -> dict[int, ReadCheck]:
-    """The checks without those that ask what another one asks, by loops of other names."""
+    """The checks without those that another one has made, by loops of other names: wherever they ask, it asks too."""
     loops: dict[tuple[int, Expr | None, Expr | None], Axis] = {}
-    found: dict[tuple[object, ...], int] = {}
+    places: dict[tuple[Expr, ...], list[tuple[frozenset[Expr], int]]] = {}
     for number, check in pending.items():
         used = free_axes(expressions_of(check))
         alike: dict[Expr, Expr] = {a: loops.setdefault((k, a.begin, a.extent), a) for k, a in enumerate(used)}
         unused = [a.extent for a in loops_of(check) if a not in set(used) and not isinstance(a.extent, Const)]
-        found.setdefault((*substitute_all(expressions_of(check), alike), *unused), number)
-    return {number: pending[number] for number in found.values()}
+        index, guard, lower, upper = substitute_all(expressions_of(check), alike)
+        asking = frozenset((*asked_parts(guard), *(extent for extent in unused if extent is not None)))
+        places.setdefault((index, lower, upper), []).append((asking, number))
+    needed = sorted(number for found in places.values() for number in _widest(found))
+    return {number: pending[number] for number in needed}
+
+
+def _widest(found: Sequence[tuple[frozenset[Expr], int]]) -> Iterator[int]:
+    """Of checks of one place those that ask under the fewest conditions: the others ask nothing more."""
+    kept: list[frozenset[Expr]] = []
+    for asking, number in sorted(found, key=lambda one: (len(one[0]), one[1])):
+        if not any(wide <= asking for wide in kept):
+            kept.append(asking)
+            yield number

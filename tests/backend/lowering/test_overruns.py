@@ -220,3 +220,32 @@ def test_a_checked_lookup_beside_a_result_of_short_rows():
     assert np.array_equal(doubled, values * 2)
     assert np.array_equal(picked, line[::-1])
     assert "it is 41" in told(kern, [values, np.full(40, 41, "int32"), line])
+
+
+def number_of_checks(conditions):
+    """Of as many stages as conditions, each of which reads a table of its own at the same places where its own holds."""
+    inputs = [te.placeholder((8,), "int32", name="p"), te.placeholder((8,), name="w")]
+    places, weights = inputs
+    total = 0.0
+    for k, condition in enumerate(conditions):
+        inputs.append(te.placeholder((8,), name=f"x{k}"))
+        read = te.compute(
+            (8,), lambda i, x=inputs[-1], c=condition: te.select(c(weights, i), x[places[i]], 0.0), name=f"y{k}"
+        )
+        total = total + read
+    kern = te.build(inputs, total, schedule=te.Schedule(total))
+    arrays = [np.arange(8, dtype="int32"), np.ones(8, "float32"), *[np.ones(8, "float32")] * len(conditions)]
+    kern(*arrays)
+    arrays[0][5] = 8
+    assert "index `p[i]` of dimension 0 of x" in told(kern, arrays)
+    return kern.source("stmt").count("halide_error_requirement_failed")
+
+
+def test_a_check_under_more_conditions_than_another_of_the_same_places_is_not_made():
+    positive, late = (lambda w, i: w[i] > 0), (lambda w, i: i > 2)
+    both = lambda w, i: (i > 2) & (w[i] > 0)  # noqa: E731
+    assert number_of_checks([positive, both]) == 1
+    assert number_of_checks([both, positive]) == 1
+    assert number_of_checks([both, late, positive]) == 2
+    assert number_of_checks([positive, late]) == 2
+    assert number_of_checks([both, both, lambda w, i: i >= 0]) == 1
