@@ -15,12 +15,14 @@ import pickle
 import traceback
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.lang.traverse import operations_between
 from tedsl.ops.transforms.function import Transformed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -242,6 +244,43 @@ def test_jacobians_and_hessians_against_differences() -> None:
     curved = te.hessian(energy(te))(x)
     assert curved.shape == (2, 4, 2, 4)
     np.testing.assert_allclose(curved, differences(te.grad(energy(te)), x), rtol=1e-6, atol=1e-8)
+
+
+def blurred(s: Any, x: Any) -> Any:
+    """An image through two filters of a width, one after the other."""
+    weights = [te.exp(-float(k * k) / s) for k in range(-2, 3)]
+
+    def along(x: Any, dim: int) -> Any:
+        def element(*at: Any) -> Any:
+            taps = [x.at(*(a + k * (d == dim) for d, a in enumerate(at)), mode="clamp") for k in range(-2, 3)]
+            return sum(w * tap for w, tap in zip(weights, taps, strict=True))
+
+        return te.compute(x.shape, element)
+
+    return along(along(x, 0), 1)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_a_jacobian_by_one_number_has_no_row_for_each_element(shape: tuple[int, ...]) -> None:
+    def of(s: Any, x: Any) -> Any:
+        return blurred(s if s.ndim == 0 else s[0], x)
+
+    s, x = te.placeholder(shape, "float64", name="s"), te.placeholder((6, 7), "float64", name="x")
+    by_width, by_image = te.jacobian(of, argnums=(0, 1))(s, x)
+    assert by_width.shape == (6, 7, *shape)
+    assert by_width.dtype == "float64"
+    assert by_image.shape == (6, 7, 6, 7)
+    largest = max(prod(t.shape) for op in operations_between([s, x], [by_width]) for t in op.outputs)
+    assert largest == 6 * 7
+    values = {s: np.full(shape, 3.0), x: np.random.default_rng(1).standard_normal((6, 7))}
+    (by_rows,) = te.differentiate(of(s, x), [s])
+    expected = te.interpret(by_rows, values)
+    np.testing.assert_allclose(te.interpret(by_width, values), expected, rtol=1e-12)
+
+
+def test_a_jacobian_by_one_number_keeps_to_what_an_author_says_is_sent_back() -> None:
+    slopes = te.jacobian(lambda s: straight(te.full((3,), 1.0, "float64") * s) * 2)(0.7)
+    np.testing.assert_array_equal(slopes, [20.0, 20, 20])
 
 
 def test_functions_of_arrays_along_directions() -> None:

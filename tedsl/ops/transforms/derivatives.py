@@ -8,6 +8,7 @@ from typing import Any
 
 from autodiff import differentiate
 from autodiff.heads import IntegerGradientError
+from autodiff.rows import rows_of
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
@@ -183,7 +184,7 @@ def _rows(result: Any, by: By, argnums: Argnums, name: str) -> Any:
             f"{by.what} at {user_location()}: {name} is {found}, expected tensors of floats; return others beside them "
             "with has_aux=True"
         )
-    return by.nested(differentiate(result, by.tensors), argnums)
+    return by.nested(rows_of(result, by.tensors), argnums)
 
 
 def _parted(returned: Any, has_aux: bool, what: str) -> tuple[Any, Any]:
