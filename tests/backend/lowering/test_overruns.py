@@ -223,7 +223,7 @@ def test_a_checked_lookup_beside_a_result_of_short_rows():
 
 
 def number_of_checks(conditions):
-    """Of as many stages as conditions, each of which reads a table of its own at the same places where its own holds."""
+    """Of as many stages as conditions, each of which reads a table of its own at the same places where one holds."""
     inputs = [te.placeholder((8,), "int32", name="p"), te.placeholder((8,), name="w")]
     places, weights = inputs
     total = 0.0
