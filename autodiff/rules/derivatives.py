@@ -48,7 +48,7 @@ def _power(g: Any, y: Any, x: Any, n: Any) -> tuple[Any, Any]:
             return None, None
         slope = n.value if n.value == 1 else n.value * x if n.value == 2 else n.value * fn.pow(x, n.value - 1)
         return times(g, slope) if n.value != 1 else g, None
-    by_base = fn.select(n == 0, 0.0, times(g, n * fn.pow(x, n - 1)))
+    by_base = fn.select((n == 0) & (x == 0), 0.0, times(g, n * fn.pow(x, n - 1)))
     by_exponent = fn.select((x == 0) & (n >= 0), 0.0, times(g, y * fn.log(x)))
     return by_base, None if isinstance(n, Const) else by_exponent
 

@@ -116,6 +116,7 @@ OF_MODULES: dict[str, str] = {
     "clamp": "it is te.clip", "permute": "it is te.transpose", "unsqueeze": "it is te.expand_dims",
     "empty": "it is te.zeros", "fori_loop": "it is te.scan",
     "while_loop": "it is te.scan, for a known number of steps",
+    **dict.fromkeys(("jacfwd", "jacrev"), "it is te.jacobian"), "linearize": "it is te.jvp",
     "vars": "it is te.var, one at a time", "symbols": "it is te.var, one at a time",
     "run": "it is te.evaluate(x, feeds)",
     "eval": "it is te.evaluate(x, feeds)", "variance": "it is x.var()", "norm": "it is x.norm()",

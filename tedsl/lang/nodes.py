@@ -83,7 +83,8 @@ def operand(value: Scalar) -> Expr | bool | int | float:
     if isinstance(value, complex):
         hint = "; of complex numbers write the real and the imaginary part, as two expressions"
     raise TypeError(
-        f"expected a scalar expression at {user_location()}, found {type(value).__name__} ({value!r:.60}){hint}"
+        f"expected a scalar expression or a tensor of tedsl at {user_location()}, found {type(value).__name__} "
+        f"({value!r:.60}){hint}"
     )
 
 

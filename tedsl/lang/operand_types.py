@@ -45,9 +45,7 @@ def types_of(fn: Fn, common: DType, raw: list[Any], kinds: list[Kind]) -> tuple[
             raise TypeError(_refusal(fn, raw, "bool or integer operands"))
         kind = INT8 if common.is_bool else common
         return fn, kind, kind
-    if fn in LOGIC:
-        if not common.may_be_bool:
-            raise TypeError(_refusal(fn, raw, "bool operands; write a comparison such as x != 0"))
+    if fn in LOGIC:  # of numbers, whether they are not 0
         return fn, BOOL, BOOL
     if fn in COMPARE:
         return fn, common, BOOL

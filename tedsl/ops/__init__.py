@@ -60,7 +60,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         from tedsl.lang.names import OF_MODULES
 
-        told = f": {OF_MODULES[name]}" if name in OF_MODULES else ""
+        own = next((n for n in __all__ if n.replace("_", "") == name.lower().replace("_", "")), "")
+        told = f": it is te.ops.{own}" if own else f": {OF_MODULES[name]}" if name in OF_MODULES else ""
         raise AttributeError(
             f"module 'tedsl.ops' has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__]
         )

@@ -111,6 +111,15 @@ def test_edges(body, point, expected):
     assert gradient_at(body, point)[0] == expected
 
 
+def test_the_exponent_of_a_slope_that_is_0_has_a_derivative():
+    """d/dn of n x^(n-1) is 1/x at n = 0."""
+    x, n, head = (placeholder((3,), "float64", name=name) for name in ("x", "n", "head"))
+    y = compute((3,), lambda i: fn.pow(x[i], n[i]))
+    mixed = differentiate(differentiate(y, x, head=head), n, head=head)
+    at = np.array([0.5, 1.0, 4.0])
+    np.testing.assert_allclose(interpret(mixed, {x: at, n: np.zeros(3), head: np.ones(3)}), 1 / at)
+
+
 def test_an_untaken_nan_does_not_leak_through_a_shared_value():
     """sqrt(x) is used where x > 0 only; at x = -1 nothing of it may arrive."""
 

@@ -215,8 +215,6 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.select(v[0], 1.0, 2.0), TypeError, r"condition must be bool, found float32 `v\[0\]`.*x != 0"),
     (lambda: te.select(1, v[0], 2.0), TypeError, "condition must be bool, found int32"),
     (lambda: v[0] & f[0], TypeError, "bitand.*expected bool or integer operands; found float32, bool"),
-    (lambda: te.logical_and(p[0], f[0]), TypeError, "expected bool operands; write a comparison"),
-    (lambda: te.logical_not(v), TypeError, "expected bool operands"),
     (lambda: te.sum(v[0], axis=te.reduce_axis(3), where=v[0]), TypeError, "where= must be bool, found float32"),
     (
         lambda: te.any(v[(k := te.reduce_axis(8))], axis=k),
@@ -329,7 +327,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.diagonal(v), ValueError, "te.diagonal.*expected 2 dimensions or more"),
     (lambda: te.einsum(v, "i"), TypeError, "expected the subscripts first, found Tensor"),
     (lambda: "x" @ v, TypeError, "te.matmul.*expected a tensor, found str"),
-    (lambda: v == None, TypeError, "expected a scalar expression at .*found NoneType"),  # noqa: E711
+    (lambda: v == None, TypeError, "expected a scalar expression or a tensor of tedsl at .*found NoneType"),  # noqa: E711
     # functions
     (lambda: te.compute((8,), 3), TypeError, "expected a function of the axes, found int"),
     (lambda: te.compute((8,), type), TypeError, "arguments of <class 'type'> are not known.*wrap it in a lambda"),

@@ -459,3 +459,13 @@ def test_a_symbol_has_one_name() -> None:
     for written in ("n m", "n, m"):
         with pytest.raises(ValueError, match=r"one symbol each, .*te.var\('m'\)"):
             te.var(written)
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_numbers_are_true_where_they_are_not_zero(name: str) -> None:
+    a, b = np.array([0.0, -0.0, 1.0, np.nan, 0.3, -2.0], "float32"), np.array([1, 0, 0, 2, 0, -1])
+    u, v = te.placeholder((6,), name="u"), te.placeholder((6,), "int64", name="v")
+    found, want = getattr(te, name)(u, v), getattr(np, name)(a, b)
+    np.testing.assert_array_equal(te.interpret(found, {u: a, v: b}), want)
+    np.testing.assert_array_equal(te.evaluate(found, {u: a, v: b}), want)
+    np.testing.assert_array_equal(te.evaluate(te.logical_not(u), {u: a}), np.logical_not(a))
