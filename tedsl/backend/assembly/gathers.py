@@ -3,10 +3,12 @@
 Halide 21 makes a vector of elements at 16 places of 16 extractions of an index, 16 loads and 16 insertions, some 35
 cycles on x86, and no pass of LLVM's puts them together again. The gather takes about 12. Where a processor has none,
 or a slow one, LLVM's code generator takes it apart as Halide did; there vectors that are looked up at the same lanes
-share them (`shared_lanes`). Where the places are numbers beside one of them, as those that a border holds at an end,
-they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too. No processor has gathers of
-these: clamped neighbors are loaded under masks (`clamped_loads`), of others the aligned words that hold them are
-gathered, which no border of a page cuts, where gathers are fast; otherwise they are put together as Halide says.
+share them (`shared_lanes`). It does not for AMD's with AVX-512, whose gathers are microcode of 80 instructions, slower
+than the chain, which stays there. Where the places are numbers beside one of them, as those that a border holds at an
+end, they are loaded as neighbors and put where they belong (`neighbors`), narrow integers too. No processor has
+gathers of these: clamped neighbors are loaded under masks (`clamped_loads`), of others the aligned words that hold
+them are gathered, which no border of a page cuts, where gathers are fast; otherwise they are put together as Halide
+says.
 """
 
 from __future__ import annotations
@@ -65,20 +67,24 @@ _Chain = tuple[list[_Lane], int, str]
 def gathered(lines: list[str], features: Set[str] = frozenset()) -> list[str]:
     """The lines of a module, with gathers for vectors that are loaded one by one at the lanes of another vector."""
     declared: dict[str, None] = {}
-    is_slow = "avx2" in features and "avx512" not in features
+    is_microcode = "avx512_zen4" in features
+    is_slow = "avx2" in features and (is_microcode or "avx512" not in features)
     has_masks = "avx512_skylake" in features  # of bytes
     is_fast = "avx512_sapphirerapids" in features  # on older ones, and AMD's, words cost as much as single loads
     made = each_function(
         lines,
-        lambda function: _Function(function, is_slow=is_slow, has_masks=has_masks, is_fast=is_fast).gathered(declared),
+        lambda function: _Function(
+            function, is_slow=is_slow, is_microcode=is_microcode, has_masks=has_masks, is_fast=is_fast
+        ).gathered(declared),
     )
     return declaring(made, declared)
 
 
 class _Function:
-    def __init__(self, lines: list[str], *, is_slow: bool, has_masks: bool, is_fast: bool) -> None:
+    def __init__(self, lines: list[str], *, is_slow: bool, is_microcode: bool, has_masks: bool, is_fast: bool) -> None:
         self.lines = lines
         self.is_slow = is_slow
+        self.is_microcode = is_microcode
         self.has_masks = has_masks
         self.is_fast = is_fast
         self.defined: dict[str, tuple[int, str, str]] = {}
@@ -129,7 +135,8 @@ class _Function:
             self.lines[last] = "\n".join(one_by_one(name, self.shared[name], one.base, element, loads, number))
             return {step for lane in lanes for step in lane.steps} - {name}
         places = self._places(lanes, number)
-        if places is None or self._is_disturbed(lanes, last):
+        stays = self.is_microcode and not self.is_clamped(one.vector[1])  # clamped ones become masked loads
+        if stays or places is None or self._is_disturbed(lanes, last):
             return set()
         align = min(lane.align for lane in lanes)
         short = f"v{count}{_SHORT.get(element, element)}"

@@ -26,7 +26,8 @@ from tedsl.backend.compiling.objects import UNCHECKED, ObjectCode, compile_objec
 from tedsl.backend.compiling.strides import fix_last_strides, fix_strides, free_strides
 from tedsl.backend.host.loaders import loads_objects
 from tedsl.backend.host.phases import phase
-from tedsl.backend.host.targets import has_device, machine_of
+from tedsl.backend.host.processors import features_of
+from tedsl.backend.host.targets import Target, has_device, machine_of
 from tedsl.backend.lowering.expressions import careful_division
 from tedsl.backend.lowering.finite_checks import moved_from
 from tedsl.backend.lowering.pipeline import Lowered
@@ -45,6 +46,14 @@ MOST_PROVEN = 48  # operations: with more of them the text of a kernel costs mor
 LONG = 1 << 23  # flops: some 100 us, of which checks take less than one
 HALVES = frozenset({"f16c", "arm_fp16"})  # Halide's features of processors that round to float16
 LARGE = 4  # second caches of a core that a result must fill to be written past them
+OF_CORES = frozenset({"avx512_zen4"})  # processors whose third cache is that of a few cores, and as fast as it is large
+
+
+def least_streamed(target: Target) -> int:
+    """Bytes of a result that is written past the caches, since they would not hold it until it is read."""
+    machine = machine_of(target)
+    least = LARGE * machine.l2
+    return least if OF_CORES.isdisjoint(features_of(target.text)) else max(least, machine.l3 // 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +146,7 @@ class VariantSource:
         """The names of the buffers of results that are larger than the caches of a core, and only written."""
         if self.program.target.backend != "host":
             return []
-        least = LARGE * machine_of(self.program.target).l2
+        least = least_streamed(self.program.target)
         return [name for result in lowered.results for name in lowered.written_only(result, least)]
 
     @cached_property

@@ -11,6 +11,7 @@ import pytest
 
 import tedsl as te
 from tedsl.backend.assembly.gathers import gathered
+from tedsl.backend.host.processors import features_of
 
 
 def chain(lanes: int, *, between: str = "", base: str = "%base", used: str = "") -> str:
@@ -32,8 +33,8 @@ def chain(lanes: int, *, between: str = "", base: str = "%base", used: str = "")
     return "\n".join(lines)
 
 
-def made(text: str) -> str:
-    return "\n".join(gathered(text.split("\n")))
+def made(text: str, *features: str) -> str:
+    return "\n".join(gathered(text.split("\n"), set(features)))
 
 
 def test_a_chain_of_loads_becomes_a_gather() -> None:
@@ -43,6 +44,20 @@ def test_a_chain_of_loads_becomes_a_gather() -> None:
     assert "!tbaa !1" in text
     assert "extractelement" not in text
     assert " load " not in text
+
+
+def test_chains_stay_where_gathers_are_microcode() -> None:
+    zen = features_of("x86-64-linux-avx512_zen4")
+    assert made(chain(16), *zen) == chain(16)
+    assert "masked.gather" in made(chain(16), *(zen - {"avx512_zen4"}))
+
+
+def test_no_kernel_for_such_a_processor_gathers() -> None:
+    table, at = te.placeholder((50,), name="table"), te.placeholder((640,), "int32", name="at")
+    y = te.compute((640,), lambda i: table[at[i]] * table[at[i] + 3], name="y")
+    targets = "x86-64-linux-avx512_sapphirerapids", "x86-64-linux-avx512_zen4"
+    texts = [te.build([table, at], y, target=t).source("asm") for t in targets]
+    assert ["vgather" in text for text in texts] == [True, False]
 
 
 def test_a_gather_that_llvm_declared_is_not_declared_again() -> None:
