@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from autodiff.turning.answers import Answer
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
+from tedsl.lang.printing import names_in
 from tedsl.lang.rich import Rich
+from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import stages_of
 
 if TYPE_CHECKING:
     from autodiff.symbolic.answer import IndexInversion
@@ -62,9 +65,13 @@ class ReadReport:
 
         return attempts_of(self.left)
 
-    def row(self) -> tuple[str, ...]:
-        name = "-" if self.stage is None else self.stage.name
-        return self.consumer.name, self.read, self.kind, name, self.reason
+    def row(self, names: Names) -> tuple[str, ...]:
+        stage = "-" if self.stage is None else names.known(self.stage)
+        return names.known(self.consumer), self.read_in(names), self.kind, stage, self.reason
+
+    def read_in(self, names: Names) -> str:
+        """The read where tensors of one name are told apart by numbers."""
+        return names.known(self.source) + self.read.removeprefix(self.source.name)
 
 
 @dataclass(frozen=True)
@@ -74,11 +81,17 @@ class Explanation(Rich):
     reads: tuple[ReadReport, ...]
     zeros: tuple[Tensor, ...] = ()
     canceled: tuple[Tensor, ...] = ()
+    program: tuple[Tensor, ...] = field(default=(), repr=False, compare=False)  # outputs and adjoints
+
+    @cached_property
+    def names(self) -> Names:
+        """What tensors are called in the table, as in a schedule of the outputs and the adjoints."""
+        return names_in(stages_of(self.program))
 
     @property
     def groups(self) -> list[list[ReadReport]]:
         """The reads, in order; those of a loop written out in Python, which differ in numbers only, are one group."""
-        rows = [r.row() for r in self.reads]
+        rows = [r.row(self.names) for r in self.reads]
         alike = [(*(_NUMBERS.sub("", cell) for cell in row[:-1]), row[-1]) for row in rows]
         count = Counter(alike)
         made: dict[tuple[str, ...], list[ReadReport]] = {}
@@ -98,7 +111,7 @@ class Explanation(Rich):
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("consumer", "read", "adjoint is a", "stage", "why", "")]
-        rows += [(*reads[0].row(), such(reads)) for reads in self.groups]
+        rows += [(*reads[0].row(self.names), such(reads)) for reads in self.groups]
         widths = [max(len(r[c]) for r in rows) for c in range(6)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines += [
@@ -107,7 +120,8 @@ class Explanation(Rich):
         ]
         lines += [f"d{t.name} is zero: the output is the same whatever {t.name} is" for t in self.canceled]
         for r in (reads[0] for reads in self.groups):
-            lines += [f"{r.consumer.name} reads {r.read}: {line}" for line in r.tried]
+            consumer, read, *_ = r.row(self.names)
+            lines += [f"{consumer} reads {read}: {line}" for line in r.tried]
         return "\n".join(dict.fromkeys(lines))
 
     def __repr__(self) -> str:

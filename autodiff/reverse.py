@@ -25,11 +25,11 @@ from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.analysis.canceling import canceling
 from tedsl.analysis.messages import sent_back
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
-from tedsl.lang.border_text import read_beyond
+from tedsl.lang.border_text import Said, reads_beyond, text_beyond
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.scalar_text import brief
-from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Scatter, Tensor
+from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.titles import check_not_renamed
 
 __all__ = ["differentiate", "vjp"]
@@ -143,6 +143,7 @@ class _Reverse:
         self.supports: dict[Tensor, Support] = {}  # of summands that are mostly zeros
         self.adjoints: dict[Tensor, Tensor] = {}
         self.reports: list[ReadReport] = []
+        self.said: dict[Operation, dict[Read, Said]] = {}
 
     def run(self) -> Gradients:
         for output, head in zip(self.outputs, self.heads, strict=True):
@@ -163,7 +164,7 @@ class _Reverse:
             shape = (*extents_of(self.prefix), *tensor.extents)
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")
         results = tuple(self.adjoints[t] for t in self.inputs)
-        explanation = Explanation(tuple(self.reports), tuple(absent), tuple(self.canceled))
+        explanation = Explanation(tuple(self.reports), tuple(absent), tuple(self.canceled), (*self.outputs, *results))
         summands = {t: self.summands.get(t, {}) for t in self.adjoints}  # the adjoint of an output is its head alone
         return Gradients(self.inputs, results, self.adjoints, summands, explanation)
 
@@ -300,11 +301,19 @@ class _Reverse:
         left: Answer | None = None,
     ) -> None:
         indices = flow.index[len(self.prefix) :]
-        index, beyond = ", ".join(map(brief, indices)), read_beyond(flow.source, indices, brief)
+        index, said = ", ".join(map(brief, indices)), self._said(consumer.op, flow.source, indices)
+        beyond = "" if said is None else text_beyond(flow.source.name, said, brief)
         made = ReadReport(consumer, flow.source, index, kind, reason, stage, found, left, beyond)
         self.reports.append(made)
         if stage is not None and isinstance(stage.op, Scatter):
             sent_back(stage.op, made.read, consumer.op)
+
+    def _said(self, op: Operation, source: Tensor, indices: tuple[Expr, ...]) -> Said | None:
+        """A read of an operation as it was written, where that says what lies beyond a border."""
+        if op not in self.said:
+            self.said[op] = reads_beyond(op.nodes)
+        own = op.states[source.index] if isinstance(op, Scan) and source.op is op else source
+        return self.said[op].get(Read(own, indices))
 
     def _by_edges(self, op: Operation, positions: Iterable[int]) -> None:
         assert self.fdiff is not None

@@ -20,6 +20,7 @@ from schedules.directives import (
     StoreRoot,
 )
 from schedules.loops import one_of
+from schedules.placing.placement import placed
 from schedules.plan import Plan, Step, described
 from schedules.written.order import regrouped_between
 from tedsl.lang.errors import ScheduleError
@@ -27,7 +28,7 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["AUTOSCHEDULERS", "SCHEDULERS", "advanced", "check_limits", "machine_for", "on_machines"]
+__all__ = ["AUTOSCHEDULERS", "SCHEDULERS", "advanced", "check_limits", "machine_for", "on_machines", "why_not_built"]
 
 AUTOSCHEDULERS = ("mullapudi2016", "adams2019", "li2018", "anderson2021")
 SCHEDULERS = ("default", *AUTOSCHEDULERS)
@@ -85,6 +86,28 @@ def _default(plan: Plan, d: Auto) -> Completion:
     unlike = regrouped_between(plan.program, found.stages.program) - found.in_order
     changed = plan.regrouped | found.stages.regrouped | unlike
     return replace(found, stages=replace(found.stages, regrouped=changed), plan=replace(found.plan, regrouped=changed))
+
+
+def why_not_built(plan: Plan) -> str:
+    """Why te.build refuses the plan as it stands, which a later directive may mend; "" if it does not.
+
+    What is computed inside a loop may be read by a stage that is left to the default schedule: it is asked where that
+    computes it, and only then.
+    """
+    try:
+        placed(plan)
+    except ScheduleError as error:
+        if not _MACHINES:
+            return str(error)
+    else:
+        return ""
+    kinds = {v.kind for key in plan.loops for v in plan.nest(*key).levels}
+    machine = machine_for("cuda" if any(kind.startswith("gpu") for kind in kinds) else "host")
+    try:
+        completion(plan, (), plan.program.outputs, machine.tuned())
+    except ScheduleError as error:
+        return str(error)
+    return ""
 
 
 def _in_order(directives: Iterable[Directive]) -> list[Directive]:

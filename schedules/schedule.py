@@ -12,13 +12,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from schedules.automatic import advanced, machine_for
+from schedules.automatic import advanced, machine_for, why_not_built
 from schedules.directives import (
     Auto,
     Directive,
     check_fields,
 )
 from schedules.loops import one_of
+from schedules.other_axes import on_other_axes
 from schedules.plan import Plan, Step
 from schedules.program import program_of
 from schedules.stage_view import StageView
@@ -26,11 +27,12 @@ from schedules.undo import without_directive, without_stage, without_verb
 from schedules.written import store
 from schedules.written.code import schedule_code
 from schedules.written.order import changed_order
-from schedules.written.text import difference, schedule_text
+from schedules.written.text import difference, left_of, schedule_text
 from tedsl.lang.errors import ScheduleError, user_location
 from tedsl.lang.keywords import spoken
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Placeholder, Tensor
+from tedsl.lang.traverse import stages_of
 
 __all__ = ["Schedule"]
 
@@ -245,7 +247,7 @@ class Schedule(Rich):
         """
         if other is not None and not isinstance(other, Schedule):
             raise TypeError(f"s.diff at {user_location()}: expected a te.Schedule, found {type(other).__name__}")
-        return difference(self._start() if other is None else other.plan, self.plan)
+        return difference(self._start() if other is None else other.plan, self.plan, is_start=other is None)
 
     def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:
         """Run both in turns on the same arrays: their seconds, results that differ, and loops that differ.
@@ -271,14 +273,29 @@ class Schedule(Rich):
         return begin.plan
 
     def __str__(self) -> str:
-        """The loops, stage after stage, and which stages a build gives loops of its own."""
+        """The loops, stage after stage; which stages a build gives loops of its own, and what would keep it from it."""
         scheduler = self.plan.automatic
         if scheduler:
             return f"{scheduler} schedules this when a kernel is built:\n{schedule_text(self.plan)}"
-        spoken = self.plan.spoken()
-        left = [name for name in self.plan.program.stages if name not in spoken] if self.steps else []
-        open_ends = f"\nleft to the default schedule: {', '.join(left)} (.auto() shows its loops)" if left else ""
-        return schedule_text(self.plan) + open_ends
+        left, reason = left_of(self.plan), why_not_built(self.plan)
+        lines = [schedule_text(self.plan)]
+        if left:
+            lines.append(f"left to the default schedule: {', '.join(left)} (.auto() shows its loops)")
+        if reason:
+            lines.append(f"cannot be built yet: {reason}")
+        elif not left and self._is_free():
+            lines.append("te.build may make one axis of several before: kernel.loop_nest() shows the loops that run")
+        return "\n".join(lines)
+
+    def _is_free(self) -> bool:
+        """Whether it says no more than the default schedule for a processor, of a program that has other axes, too."""
+        first = self.directives[0]
+        if not isinstance(first, Auto) or dict(first.machine).get("gpu"):
+            return False
+        inputs = [op.output(0) for op in stages_of(self.outputs) if isinstance(op, Placeholder)]
+        if on_other_axes(inputs, self.outputs) is None:
+            return False
+        return Schedule(self.outputs).auto(machine=dict(first.machine)).directives == self.directives
 
     def __repr__(self) -> str:
         return f"Schedule of {', '.join(t.name for t in self.outputs)} with {len(self.steps)} directives"

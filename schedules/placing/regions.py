@@ -7,9 +7,11 @@ of all reads, over the loops inside. Where every read moves in the same way, its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from schedules.directives import ComputeAt, Fuse, LoopDirective, Split
 from schedules.loops import Level, transformed
+from schedules.placing.sliding import held
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
@@ -17,7 +19,7 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["cut_short", "extent_there", "least_there", "strides_of"]
+__all__ = ["cut_short", "extent_there", "least_there", "most_there", "strides_of"]
 
 LONGEST = 40  # stages that need one another, one after another
 
@@ -31,6 +33,16 @@ def extent_there(plan: Plan, stage: str, axis: int, loop: str = "") -> int | Non
     if step is None or not isinstance(step.directive, ComputeAt):
         return None
     return _once(_needed, None)(plan, stage, axis, step.directive.consumer, loop or step.directive.loop)
+
+
+def most_there(plan: Plan, stage: str, axis: int) -> int | None:
+    """The same where indices may be held at a bound: no iteration needs more, but those at the borders less."""
+    step = plan.places.get(stage)
+    if step is None or not isinstance(step.directive, ComputeAt):
+        return None
+    return _once(partial(_needed, form=_held_form), None)(
+        plan, stage, axis, step.directive.consumer, step.directive.loop
+    )
 
 
 def least_there(plan: Plan, stage: str, axis: int) -> int:
@@ -100,7 +112,14 @@ def cut_short(plan: Plan, stage: str) -> set[Axis | int]:
     return found
 
 
-def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str, needed: Measure) -> int | None:
+def _held_form(index: Expr) -> Affine | None:
+    return affine_of(held(index))
+
+
+def _needed(
+    plan: Plan, stage: str, axis: int, consumer: str, loop: str, needed: Measure,
+    form: Callable[[Expr], Affine | None] = affine_of,
+) -> int | None:  # fmt: skip
     source, readers = plan.program.stages[stage], plan.program.readers[stage]
     if len(readers) > 1:
         return None
@@ -108,8 +127,8 @@ def _needed(plan: Plan, stage: str, axis: int, consumer: str, loop: str, needed:
     reader = plan.program.stages[name]
     if not isinstance(reader, Compute):
         return None
-    forms = [affine_of(read.indices[axis]) for read in reader.reads if read.tensor.op is source]
-    known = [form for form in forms if form is not None]
+    forms = [form(read.indices[axis]) for read in reader.reads if read.tensor.op is source]
+    known = [f for f in forms if f is not None]
     if len(known) < len(forms) or not known:
         return None
     spans = _spans(plan, name, reader, consumer, loop, needed)

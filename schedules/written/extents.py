@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 from schedules.directives import ComputeAt, Fuse, Split, StoreAt
 from schedules.loops import Level
 from schedules.placing.placement import placed
 from schedules.placing.places import around
-from schedules.placing.regions import extent_there, strides_of
+from schedules.placing.regions import extent_there, most_there, strides_of
 from schedules.placing.sliding import moves_along, steps_of, what_does_not_slide
 from schedules.plan import Plan, dimensions
+from schedules.written.boxes import Boxes, Count
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Axis, Const
+from tedsl.lang.expr import Axis
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
 
-__all__ = ["ExtentsThere"]
+__all__ = ["ExtentsThere", "LoopCount"]
+
+
+@dataclass(frozen=True)
+class LoopCount:
+    """How many iterations a loop has, `least` and `most` in different places; None where nobody knows.
+
+    Not `exact`: there may be fewer.
+    """
+
+    least: int | None = None
+    most: int | None = None
+    exact: bool = False
+
+    def of(self, whole: str) -> str:
+        """In words, of a loop that has `whole` iterations in all."""
+        if self.most is None or self.least is None:
+            return f"at most {whole}"
+        few = f"{self.least} to {self.most}" if self.exact and self.least < self.most else str(self.most)
+        return f"{'at most ' * (not self.exact)}{few}{f' of {whole}' * (str(self.most) != whole)}"
+
+    def apply(self, change: Callable[[int], int]) -> LoopCount:
+        """What a loop has that is made of this one."""
+        if self.least is None or self.most is None:
+            return self
+        return replace(self, least=change(self.least), most=change(self.most))
+
+
+UNKNOWN = LoopCount()
 
 
 class ExtentsThere:
@@ -26,78 +59,98 @@ class ExtentsThere:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._found: dict[str, list[int | None]] = {}
+        self._found: dict[str, list[LoopCount | None]] = {}
+        self._boxes: Boxes | None = None
 
-    def of(self, stage: str, definition: str) -> dict[str, int]:
-        """The loops of a stage that are shorter there, with their extents as far as they are known."""
+    def of(self, stage: str, definition: str) -> dict[str, LoopCount]:
+        """The loops of a stage of which a number is known there, or that may be shorter; the others go through all."""
         names = dimensions(stage, self.plan.program.stages[stage])
         found = {names[k]: n for k, n in enumerate(self._needed(stage)) if n is not None}
         for loop in self.plan.loops.get((stage, definition), ()) if found else ():
             d = loop.directive
             if isinstance(d, Split) and d.loop in found:
-                found[d.outer] = -(-found.pop(d.loop) // d.factor)
-            elif isinstance(d, Fuse):
-                outer, inner = found.pop(d.outer, None), found.pop(d.inner, None)
-                if outer is not None and inner is not None:
-                    found[d.fused] = outer * inner
+                found[d.outer] = found.pop(d.loop).apply(lambda n, by=d.factor: -(-n // by))  # type: ignore[misc]
+            elif isinstance(d, Fuse) and not found.keys().isdisjoint((d.outer, d.inner)):
+                found[d.fused] = _product(found.pop(d.outer, UNKNOWN), found.pop(d.inner, UNKNOWN))
         return found
 
-    def times(self, stage: str) -> float:
-        """How often each element of a stage is computed on the average; 0 if nobody can tell.
+    def is_known(self, stage: str) -> bool:
+        """Whether it is a number for each axis, or all."""
+        return all(n is None or n.most is not None for n in self._needed(stage))
 
-        Of what is kept between iterations only what is new is computed.
+    def times(self, stage: str) -> tuple[float, bool]:
+        """How often each element of a stage is computed on the average, and whether that is it, or the most it can be.
+
+        Nobody knows where it is 0. Of what is kept between iterations only what is new is computed.
         """
-        needed, step = self._needed(stage), self.plan.places.get(stage)
-        if not needed or step is None or not isinstance(d := step.directive, ComputeAt):
-            return 0
-        if stage in self.plan.stores or d.consumer in self.plan.places:
-            return 0
-        nest = self.plan.nest(d.consumer, self.plan.definition(d.consumer, d.loop))
-        outer = [level.known for level in nest.levels[: nest.position(d.loop) + 1]]
-        extents = self.plan.program.stages[stage].output().extents
-        whole = [int(n.value) if isinstance(n, Const) else None for n in extents]
-        counts = [*needed, *outer]
-        if None in counts or None in whole or 0 in whole:
-            return 0
-        return math.prod(n for n in counts if n) / math.prod(n for n in whole if n)
+        count = None if stage in self.plan.stores else self._count(stage)
+        whole = [number(n) for n in self.plan.program.stages[stage].output().extents]
+        if count is None or count.total is None or None in whole or 0 in whole:
+            return 0, False
+        return count.total / math.prod(n for n in whole if n), all(count.exact)
 
-    def _needed(self, stage: str) -> list[int | None]:
-        """Along each axis; nothing of a stage that is not computed inside a loop."""
+    def _count(self, stage: str) -> Count | None:
+        try:
+            self._boxes = self._boxes or Boxes(self.plan)
+            return self._boxes.count(stage)
+        except (ScheduleError, KeyError):
+            return None
+
+    def _needed(self, stage: str) -> list[LoopCount | None]:
+        """Along each axis of a stage that is computed inside a loop; None where it takes all of it."""
         if stage not in self._found:
             op, step = self.plan.program.stages[stage], self.plan.places.get(stage)
             is_inside = step is not None and isinstance(step.directive, ComputeAt) and isinstance(op, Compute)
             try:
-                self._found[stage] = _needed(self.plan, stage) if is_inside else []
+                self._found[stage] = self._there(stage) if is_inside else []
             except (ScheduleError, KeyError):
-                self._found[stage] = []
+                self._found[stage] = [UNKNOWN] * len(op.output().extents)
         return self._found[stage]
 
+    def _there(self, stage: str) -> list[LoopCount | None]:
+        places = placed(self.plan, checked=False)
+        outside = around(self.plan, places, places[stage].consumer, places[stage].loop)
+        whole = [number(extent) for extent in self.plan.program.stages[stage].output().extents]
+        count = None if stage in self.plan.stores else self._count(stage)
+        found: list[LoopCount | None] = []
+        for k, all_of_it in enumerate(whole):
+            there, n = None if count is None else count.extents[k], extent_there(self.plan, stage, k)
+            if count is not None and there is not None:
+                found.append(LoopCount(*there, count.exact[k]))
+            elif n is not None:
+                found.append(LoopCount(n, n, True))
+            elif (most := most_there(self.plan, stage, k)) is not None:
+                found.append(LoopCount(1, most))
+            elif moves_along(self.plan, stage, k, outside):
+                found.append(UNKNOWN)
+            else:
+                found.append(None if all_of_it is None else LoopCount(all_of_it, all_of_it, True))
+        return self._new_of(stage, found, outside) if stage in self.plan.stores else found
 
-def _needed(plan: Plan, stage: str) -> list[int | None]:
-    """Along each axis what one iteration needs, or what is new of it where earlier iterations are kept."""
-    places = placed(plan, checked=False)
-    outside = around(plan, places, places[stage].consumer, places[stage].loop)
-    whole = plan.program.stages[stage].output().extents
-    found = [extent_there(plan, stage, k) for k in range(len(whole))]
-    for k, extent in enumerate(whole):
-        if found[k] is None and isinstance(extent, Const) and not moves_along(plan, stage, k, outside):
-            found[k] = int(extent.value)
-    return _new_of(plan, stage, found, outside) if stage in plan.stores else found
+    def _new_of(
+        self, stage: str, needed: list[LoopCount | None], outside: list[tuple[str, Level]]
+    ) -> list[LoopCount | None]:
+        """What is new of it where earlier iterations are kept."""
+        d = self.plan.stores[stage].directive
+        names = [(consumer, level.name) for consumer, level in outside]
+        begin = names.index((d.consumer, d.loop)) + 1 if isinstance(d, StoreAt) else 0
+        nothing: list[LoopCount | None] = [UNKNOWN] * len(needed)
+        if what_does_not_slide(self.plan, stage, outside[begin:]) is not None:  # refused when it is built
+            return nothing
+        found = list(needed)
+        for consumer, level in outside[begin:]:
+            (axis,) = level.origin
+            stride = strides_of(self.plan, consumer).get(level.name, 1)
+            if not isinstance(axis, Axis) or stride is None:
+                return nothing
+            for k, rate in enumerate(steps_of(self.plan, stage, consumer, axis)):
+                if rate and (n := found[k]) is not None:
+                    new = abs(rate * stride)
+                    found[k] = n.apply(lambda x, new=new: min(x, new))  # type: ignore[misc]
+        return found
 
 
-def _new_of(plan: Plan, stage: str, needed: list[int | None], outside: list[tuple[str, Level]]) -> list[int | None]:
-    d = plan.stores[stage].directive
-    names = [(consumer, level.name) for consumer, level in outside]
-    begin = names.index((d.consumer, d.loop)) + 1 if isinstance(d, StoreAt) else 0
-    if what_does_not_slide(plan, stage, outside[begin:]) is not None:  # refused when it is built
-        return [None] * len(needed)
-    found = list(needed)
-    for consumer, level in outside[begin:]:
-        (axis,) = level.origin
-        stride = strides_of(plan, consumer).get(level.name, 1)
-        if not isinstance(axis, Axis) or stride is None:
-            return [None] * len(found)
-        for k, rate in enumerate(steps_of(plan, stage, consumer, axis)):
-            if rate and (n := found[k]) is not None:
-                found[k] = min(n, abs(rate * stride))
-    return found
+def _product(outer: LoopCount, inner: LoopCount) -> LoopCount:
+    if outer.least is None or outer.most is None or inner.least is None or inner.most is None:
+        return UNKNOWN
+    return LoopCount(outer.least * inner.least, outer.most * inner.most, outer.exact and inner.exact)

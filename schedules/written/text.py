@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from schedules.directives import (
@@ -25,42 +26,61 @@ from schedules.directives import (
 from schedules.loops import Level, base_of, definitions_of, nest_of
 from schedules.placing.ahead import is_asked_ahead, why_in_turn
 from schedules.plan import Plan, dimensions
-from schedules.written.extents import ExtentsThere
+from schedules.written.extents import ExtentsThere, LoopCount
 from schedules.written.loop_names import printed_lets, printed_names
 from schedules.written.order import changed_order
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.expr import TRUE, Axis, Const, Expr
-from tedsl.lang.printing import tensor_text
+from tedsl.lang.printing import definition_text, tensor_text
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter
 
-__all__ = ["difference", "schedule_text"]
+__all__ = ["difference", "left_of", "schedule_text"]
 
 INDENT = "  "
 ONCE = 1.005  # as often as all of a stage is computed, and what rounding makes of it
+LEFT_OUT = " ..."
 CHANGED = "its terms in another order: other bits"
 _ASSIGN = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&=", "add": "+=", "mul": "*="}
 
 
-def schedule_text(plan: Plan) -> str:
-    """The stages in order; those computed inside a loop stand there."""
-    return "\n".join(_Printer(plan).lines())
+def schedule_text(plan: Plan, left: Container[str] | None = None) -> str:
+    """The stages in order; those computed inside a loop stand there.
+
+    Stages that are `left` to others, if not said otherwise those that nobody spoke of, have no loops yet.
+    """
+    return "\n".join(_Printer(plan, left_of(plan) if left is None else left).lines())
 
 
-def difference(before: Plan, after: Plan) -> str:
-    """The lines that change; empty if none does."""
-    old, new = schedule_text(before).splitlines(), schedule_text(after).splitlines()
-    lines = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
-    return "\n".join(line for line in lines if not line.startswith("@@"))
+def left_of(plan: Plan) -> list[str]:
+    """The stages that no directive speaks of."""
+    spoken = plan.spoken()
+    return [name for name in plan.program.stages if name not in spoken]
+
+
+def difference(before: Plan, after: Plan, *, is_start: bool = False) -> str:
+    """The lines that change, a mark where others are left out; empty if none changes.
+
+    `is_start`: before there were loops as they are written, of the stages that are spoken of after.
+    """
+    left = left_of(after) if is_start else None
+    old, new = schedule_text(before, left).splitlines(), schedule_text(after).splitlines()
+    made: list[str] = []
+    for line in list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            made.append(line)
+        elif made or not line.startswith("@@ -1"):
+            made.append(LEFT_OUT)
+    return "\n".join(made)
 
 
 class _Printer:
     """The plan and the names of its tensors."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.extents = plan, ExtentsThere(plan)
+    def __init__(self, plan: Plan, left: Container[str]) -> None:
+        self.plan, self.left, self.extents = plan, left, ExtentsThere(plan)
         names = Names()
         for stage, op in plan.program.stages.items():
             for tensor in op.outputs:
@@ -84,6 +104,11 @@ class _Printer:
                 continue
             if isinstance(op, Extern):
                 made += tensor_text(op.output(0)).splitlines()
+            elif stage in self.left:
+                changed = f", {CHANGED}" * (stage in self.reordered)
+                made.append(f"{stage}: left to {self.plan.automatic or 'the default schedule'}{changed}")
+                text = definition_text(op, self.style, partial(self.name_axes, stage, op))
+                made += [INDENT + line for line in text.splitlines()]
             elif place is not None and isinstance(place.directive, ComputeInline):
                 style = replace(self.style, names=self.style.names.inner())
                 made += [f"{stage} inline: {line}" for line in _STATEMENTS[Compute](op, style, "body")]
@@ -116,10 +141,11 @@ class _Printer:
         step = self.plan.places.get(stage)
         if step is None or not isinstance(step.directive, ComputeAt):
             return ""
-        times = self.extents.times(stage)
+        times, is_exact = self.extents.times(stage)
         new = "what is new of " * (stage in self.plan.stores)
-        again = f", each element {times:.3g} times" * (times > ONCE)
-        return f"{new}what {step.directive.consumer} needs here{again}"
+        again = f", each element {'at most ' * (not is_exact)}{times:.3g} times" * (times > ONCE)
+        unknown = ", how much is known at run time only" * (not self.extents.is_known(stage))
+        return f"{new}what {step.directive.consumer} needs here{again}{unknown}"
 
     def stored(self, stage: str) -> str:
         step = self.plan.stores.get(stage)
@@ -212,10 +238,10 @@ class _Printer:
         step = math.prod(inside)
         return "" if isinstance(step, int) and step == 1 else f", lanes {step} elements apart"
 
-    def extent(self, level: Level, there: int | None) -> str:
+    def extent(self, level: Level, there: LoopCount | None) -> str:
         """How many iterations there are; `there` of them where the stage is computed."""
         whole = expression_text(level.extent, self.style)
-        return whole if there is None or str(there) == whole else f"{there} of {whole}"
+        return whole if there is None else there.of(whole)
 
 
 _CUTS = {NeverPartition: ", in one piece", AlwaysPartition: ", cut"}

@@ -24,7 +24,7 @@ from tedsl.display.nest import nest_tree
 from tedsl.display.stages import COLOR, stage_graph
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.phases import part_shown
-from tedsl.lang.printing import abridged, give_names, kind_of, program_text
+from tedsl.lang.printing import abridged, kind_of, names_in, program_text
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -72,7 +72,7 @@ def latex(shown: Any) -> str | None:
         return None
     try:
         if isinstance(shown, Tensor):
-            return f"$\\displaystyle {formula_of(shown.op, _names([shown.op])).latex()}$"
+            return f"$\\displaystyle {formula_of(shown.op, names_in([shown.op])).latex()}$"
         return f"$\\displaystyle {scalar_formula(shown).latex()}$"
     except TooLong:
         return None
@@ -88,7 +88,9 @@ def graph(outputs: Tensor | Iterable[Tensor]) -> Shown:
     """The stages that the outputs need, as a picture."""
     results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     stages = stages_of(results)
-    return Shown([f'<pre class="te-wide">{stage_graph(results, _names(stages))}</pre>'], program_text(results), stages)
+    return Shown(
+        [f'<pre class="te-wide">{stage_graph(results, names_in(stages))}</pre>'], program_text(results), stages
+    )
 
 
 def parts_of(shown: Any) -> Iterable[str]:
@@ -106,16 +108,9 @@ def _view(shown: Any) -> Callable[[Any], Iterator[str]]:
     raise TypeError(f"te.display.html: there is no page for {type(shown).__name__}; there are pages for {known}")
 
 
-def _names(stages: Sequence[Operation]) -> Names:
-    """Names that are unique in a program."""
-    names = Names()
-    give_names(names, stages)
-    return names
-
-
 def _formulas(stages: Sequence[Operation]) -> str | None:
     """The formulas of the stages below one another; None where there are none."""
-    names = _names(stages)
+    names = names_in(stages)
     computed = [op for op in stages if not isinstance(op, Placeholder) and not part_shown(op)]
     lines = [line for op in computed[:MOST_FORMULAS] for line in _lines(op, names)]
     if len(computed) > MOST_FORMULAS:
@@ -161,7 +156,7 @@ def _tensor(tensor: Tensor) -> Iterator[str]:
     if isinstance(tensor.op, Placeholder):
         yield '<span class="te-mute">an input: given when the kernel is called</span>'
         return
-    yield _definition(tensor.op, _names([tensor.op]))
+    yield _definition(tensor.op, names_in([tensor.op]))
     if sum(not isinstance(op, Placeholder) for op in stages) > 1:
         yield details(f"the program: {_plural(len(stages), 'stage')}", "".join(_stages([tensor], stages)))
 
@@ -175,7 +170,7 @@ def _program(results: Sequence[Tensor]) -> Iterator[str]:
 def _stages(results: Sequence[Tensor], stages: Sequence[Operation], formulas_open: bool = False) -> Iterator[str]:
     if not stages:
         return
-    names = _names(stages)
+    names = names_in(stages)
     yield f'<pre class="te-wide">{stage_graph(results, names)}</pre>'
     yield _stage_table(results, stages, names)
     computed = [op for op in stages if not isinstance(op, Placeholder) and not part_shown(op)]
@@ -241,8 +236,8 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
     for reads in explanation.groups:
         new = [r for r in reads if r.stage is None or r.stage.op not in seen]
         if new:
-            below[len(rows)] = _found(new[0].stage)
-        rows.append(_read(reads, new, works, len(head)))
+            below[len(rows)] = _found(new[0].stage, explanation.names)
+        rows.append(_read(reads, new, works, len(head), explanation.names))
         seen.update(r.stage.op for r in new if r.stage is not None)
     yield table(head, rows, (4, 5), below)
     for t in {t.name: t for t in explanation.zeros}.values():
@@ -252,22 +247,24 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
         yield f"<p>{badge('zero')} the output is the same whatever <b>{escape(t.name)}</b> is</p>"
 
 
-def _read(reads: list[ReadReport], new: list[ReadReport], works: dict[Operation, Work], columns: int) -> list[str]:
+def _read(
+    reads: list[ReadReport], new: list[ReadReport], works: dict[Operation, Work], columns: int, names: Names
+) -> list[str]:
     """The cells of reads that are alike; several reads of a scan share one adjoint, whose work stands at the first."""
     r = reads[0]
     alike = f' <span class="te-mute">({such(reads)})</span>' if such(reads) else ""
-    row = [code(r.read) + alike, escape(r.consumer.name), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
+    consumer, read, *_ = r.row(names)
+    row = [code(read) + alike, escape(consumer), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
     stages = {op: None for n in new if n.stage is not None for op in _parts(n.stage)} if works else {}
     if stages:
         row += _cells(sum((works[op] for op in stages if op in works), NOTHING))[:2]
     return row + [""] * (columns - len(row))
 
 
-def _found(stage: Tensor | None) -> str:
+def _found(stage: Tensor | None, names: Names) -> str:
     if stage is None:
         return '<span class="te-mute">nothing</span>'
     parts = _parts(stage)
-    names = _names(parts)
     return "".join(_definition(op, names) for op in (parts[-1], *parts[:-1]))
 
 

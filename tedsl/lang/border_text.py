@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["parts_as_said", "read_beyond", "said_at"]
+__all__ = ["Said", "parts_as_said", "reads_beyond", "said_at", "text_beyond"]
 
 Said = tuple[Tensor, tuple[Expr, ...], str]
 
@@ -27,12 +27,21 @@ def said_at(node: Expr) -> Said | None:
     return None
 
 
-def read_beyond(tensor: Tensor, indices: tuple[Expr, ...], text: Callable[[Expr], str] = str) -> str:
-    """A read as it was written, `x.at(i - 1, mode='clamp')`, where it says what lies beyond a border; else nothing."""
-    said = said_at(Read(tensor, indices)) if indices else None
-    if said is None:
-        return ""
-    return f"{tensor.name}.at({', '.join(map(text, said[1]))}, mode={said[2]!r})"
+def reads_beyond(nodes: Iterable[Expr]) -> dict[Read, Said]:
+    """The reads among nodes, or in them, that say what lies beyond a border, as they were written."""
+    found: dict[Read, Said] = {}
+    for node in nodes:
+        read = node.args[1] if isinstance(node, Apply) and node.fn is Fn.SELECT else node
+        said = said_at(node) if isinstance(read, Read) else None
+        if said is not None and isinstance(read, Read):
+            found[read] = said
+    return found
+
+
+def text_beyond(name: str, said: Said, text: Callable[[Expr], str] = str) -> str:
+    """Such a read: `x.at(i - 1, mode='clamp')`."""
+    _, places, mode = said
+    return f"{name}.at({', '.join(map(text, places))}, mode={mode!r})"
 
 
 def parts_as_said(roots: Iterable[Expr]) -> dict[Expr, tuple[Expr, ...]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
 
@@ -14,10 +15,14 @@ from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["abridged", "give_names", "kind_of", "program_text", "tensor_text"]
+__all__ = ["abridged", "definition_text", "kind_of", "names_in", "program_text", "tensor_text"]
 
 MOST_PARTS, FEW_PARTS = 16, 4  # that are listed of a formula, and of one that has more
-WIDEST = 320  # characters of a line
+WIDEST, HEAD = 320, 260  # characters of a line, and of its beginning where the middle is left out
+STRIDE, MOST_SIGN = 40, 4
+LEFT_OUT = "…"
+SIGN = re.compile(r" (?:[-+*/%&|^]|//|\*\*|<<|>>) |, ")
+PLACE = re.compile(rf"[(\[\])]|{SIGN.pattern}")
 
 _ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
@@ -27,7 +32,7 @@ def tensor_text(tensor: Tensor) -> str:
     """The definition of one tensor (with the other outputs of its loop nest)."""
     style = _listing()
     shown = part_shown(tensor.op)
-    return _definition(tensor.op if shown is None else shown[0], style)
+    return definition_text(tensor.op if shown is None else shown[0], style)
 
 
 def abridged(text: str) -> str:
@@ -38,8 +43,45 @@ def abridged(text: str) -> str:
         if is_part and len(lines) > MOST_PARTS:
             indent, left = lines[0].partition("with ")[0], len(lines) - FEW_PARTS
             lines[FEW_PARTS:] = [f"{indent}... and {left} more shared parts: te.display.program(...).text has them all"]
-        made += [line if len(line) <= WIDEST else f"{line[: WIDEST - 60]} ... {line[-55:]}" for line in lines]
+        made += [line if len(line) <= WIDEST else _shortened(line) for line in lines]
     return "\n".join(made)
+
+
+def _shortened(line: str) -> str:
+    """A formula without a part of it, so that brackets match and operands are whole: `a + … - f(b[i - 1])`."""
+    end = line.rfind("   for ") if "   for " in line else len(line)
+    least = len(line) + len(LEFT_OUT) + MOST_SIGN - WIDEST
+    found: tuple[tuple[int, int, int], int, int] | None = None
+    for places in _places(line[:end]).values():
+        k = 0
+        for place in places:  # the next one that is far enough
+            while k < len(places) and places[k] - place < least:
+                k += 1
+            if k == len(places):
+                break
+            score = ((places[k] - place - least) // STRIDE, abs(place - HEAD), place)
+            if found is None or score < found[0]:
+                found = score, place, places[k]
+    if found is None:
+        return f"{line[:HEAD]} {LEFT_OUT} {line[HEAD + least :]}"
+    _, begin, rest = found
+    sign = SIGN.match(line, begin)
+    return f"{line[:begin]}{sign[0] if sign else ''}{LEFT_OUT}{line[rest:]}"
+
+
+def _places(line: str) -> dict[int, list[int]]:
+    """Where a formula may be cut, by the bracket around: before a sign, after an opening and before a closing one."""
+    made: dict[int, list[int]] = {}
+    around = [-1]
+    for sign in PLACE.finditer(line):
+        if sign[0] in "([":
+            around.append(sign.start())
+            made.setdefault(around[-1], []).append(sign.end())
+        else:
+            made.setdefault(around[-1], []).append(sign.start())
+            if sign[0] in ")]" and len(around) > 1:
+                around.pop()
+    return made
 
 
 def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
@@ -47,12 +89,19 @@ def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
     tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     style = _listing()
     stages = stages_of(tensors)
-    give_names(style.names, stages)
+    _give_names(style.names, stages)
     listed = [op for op in stages if not part_shown(op)]
-    return "\n".join(_definition(op, style) for op in listed)
+    return "\n".join(definition_text(op, style) for op in listed)
 
 
-def give_names(names: Names, stages: Iterable[Operation]) -> None:
+def names_in(stages: Iterable[Operation]) -> Names:
+    """The names of the tensors of a program, those of one name told apart by numbers, as schedules do."""
+    names = Names()
+    _give_names(names, stages)
+    return names
+
+
+def _give_names(names: Names, stages: Iterable[Operation]) -> None:
     """Names for the tensors of a program, unique in it; the parts of a packed scan have theirs wherever they are."""
     stages = list(stages)
     for op in stages:
@@ -87,10 +136,12 @@ def _listing() -> Style:
     return Style(prefix="", empty_index="", names=Names(), tidy=True)
 
 
-def _definition(op: Operation, style: Style) -> str:
+def definition_text(op: Operation, style: Style, name_axes: Callable[[Names], object] = lambda names: None) -> str:
+    """The definition of all outputs of one operation, under the names of a style; its axes are named first."""
     for extent in (e for t in op.outputs for e in t.extents):
         expression_text(extent, style)  # extents come before axes when names are given
     style = replace(style, names=style.names.inner())
+    name_axes(style.names)
     if isinstance(op, Compute):
         return _compute(op, style)
     if isinstance(op, Scan):

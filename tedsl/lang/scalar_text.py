@@ -60,6 +60,10 @@ class Names:
         found = self._of.get(thing) or (self._outer and self._outer._of.get(thing))
         return found or self.give(thing, thing.name, local=isinstance(thing, (Axis, Formal)))
 
+    def known(self, tensor: Tensor) -> str:
+        """The name of a tensor, its own if it has none here."""
+        return self._of.get(tensor) or (self._outer.known(tensor) if self._outer is not None else tensor.name)
+
     def give(self, thing: object, name: str, local: bool = True) -> str:
         """`name`, or the first of name_1, name_2, ... that is free."""
         home = self if local or self._outer is None else self._outer

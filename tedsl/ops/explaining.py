@@ -65,7 +65,8 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
         yield f"the backward pass reads: {', '.join(names)}"
     else:
         read = [names[p] for p in kept.inputs]
-        yield f"the backward pass reads: {', '.join([*read, *kept.names])} (kept: {', '.join(kept.names)})"
+        inputs = f": {', '.join(read)}, and" if read else ""
+        yield f"the backward pass reads{inputs} what is kept: {', '.join(kept.names)}"
 
 
 def _made(definition: Definition) -> Iterator[str]:

@@ -16,6 +16,7 @@ from schedules.program import reading
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
+from tedsl.lang.printing import names_in
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
@@ -95,7 +96,8 @@ class Saving(Routine):
             results = [p for p, key in enumerate(keys) if key in stages or key in read.results]
             results += range(count, len(traced.outputs))
             inputs = tuple(p for p, t in enumerate(traced.inputs) if id(t.op) in read.inputs | again.inputs)
-            found = SavedPositions(tuple(results), inputs, tuple(traced.outputs[p].name for p in results))
+            names = names_in(stages_of(traced.outputs))
+            found = SavedPositions(tuple(results), inputs, tuple(names.of(traced.outputs[p]) for p in results))
             self.plans[specs] = found
         return found
 

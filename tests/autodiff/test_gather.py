@@ -436,6 +436,33 @@ def test_an_equation_that_holds_a_loop_ties_no_element() -> None:
     assert te.gradcheck(y, [x], [np.random.default_rng(0).standard_normal(n)], atol=1e-6, rtol=1e-5).ok
 
 
+@pytest.mark.parametrize("mode", ["clamp", "zero", "wrap", "reflect"])
+def test_reads_are_told_as_they_were_written(mode: str) -> None:
+    x, n = te.placeholder((8, 6), name="x"), te.var("n")
+    table = te.placeholder((n,), name="table")
+    y = te.compute((8, 6), lambda i, j: x.at(i - 1, j + 2, mode=mode) * table.at(i + 1, mode=mode), name="y")
+    reads = [r.read for r in te.differentiate(y.sum(), [x, table]).explain().reads]
+    assert f"x.at(i - 1, j + 2, mode='{mode}')" in reads
+    assert f"table.at(i + 1, mode='{mode}')" in reads
+    u = te.scan((5, 6), lambda u, t, i: te.select(t == 0, x[0, i], u.at(t - 1, i - 1, mode=mode)), name="u")
+    assert f"u.at(t - 1, i - 1, mode='{mode}')" in [r.read for r in te.differentiate(u.sum(), [x]).explain().reads]
+
+
+def test_tensors_of_one_name_are_told_apart_as_in_schedules() -> None:
+    x, w = te.placeholder((8, 8), name="x"), te.placeholder((8, 8), name="w")
+    y = (x * w) * te.exp(x * w) - (x - w) * (x * 2.0)
+    loss = (y * y).sum()
+    gradients = te.differentiate(loss, [x, w])
+    rows = [line.split() for line in str(gradients.explain()).splitlines()[1:]]
+    stages = te.Schedule([loss, *gradients]).stages
+    computed = {row[0] for row in rows} | {row[1].partition("[")[0] for row in rows} - {"x", "w"}
+    assert {"mul", "mul_1", "mul_2", "sub"} <= computed <= set(stages)
+    assert {row[1] for row in rows if row[0] == "mul_2"} == {"mul[i,", "exp[i,"}
+    page = gradients.explain()._repr_html_()
+    assert "mul_2" in page
+    assert "mul_3[i, j]" in page
+
+
 def test_lists_of_places_are_told_apart() -> None:
     u, places = te.placeholder((6, 5), name="u"), te.placeholder((), name="places")
     seen = u[[1, 2, 4]][:, [0, 3]] * places

@@ -259,9 +259,12 @@ def test_schedules_are_copied() -> None:
 
 def test_printed_loops_and_statements_name_an_axis_alike() -> None:
     j = te.compute((3,), lambda i: te.exp(-i / 6), name="j")
-    assert str(te.Schedule((x * j).named("y"))).endswith("for i < 4:\n  for j < 3:\n    y[i, j] = x[i, j] * j[j]")
+    s = te.Schedule((x * j).named("y"))
+    assert "  y[i, j] = x[i, j] * j[j]   for i < 4, j < 3\n" in str(s)
+    s["y"].parallel("i")
+    assert "for i < 4, parallel:\n  for j < 3:\n    y[i, j] = x[i, j] * j[j]" in str(s)
     number = te.placeholder((), name="j")
-    assert str(te.Schedule((x * number).named("y"))).endswith("y[i, j_1] = x[i, j_1] * j")
+    assert "  y[i, j_1] = x[i, j_1] * j   for" in str(te.Schedule((x * number).named("y")))
 
 
 @pytest.mark.parametrize(

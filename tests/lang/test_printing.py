@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from typing import Any
 
 import pytest
@@ -223,6 +224,42 @@ def test_large_bodies_name_their_shared_parts() -> None:
     assert first == "y[i] = t6 * t6 + 1.0   for i < n"
     assert rest[0] == "    with t0 = D[i] * D[i] + 1.0"
     assert len(rest) == 7
+
+
+def is_balanced(text: str) -> bool:
+    depth = 0
+    for sign in re.findall(r"[()\[\]]", text):
+        depth += 1 if sign in "([" else -1
+        assert depth >= 0, text
+    return depth == 0
+
+
+def test_a_long_line_is_cut_where_operands_end() -> None:
+    def steps(i: Any) -> Any:
+        return sum((D.at(i * k, mode="wrap") * float(k) for k in range(2, 30)), start=D[i])
+
+    def inside(i: Any) -> Any:
+        value = D[i]
+        for _ in range(50):
+            value = te.sin(value * 0.5)
+        return value
+
+    def step(u: Any, t: Any, i: Any) -> Any:
+        return te.select(t == 0, 0.0, sum((te.exp(u[t - 1, i] * k) - 0.3 * u[t - 1, i] for k in range(12)), start=D[i]))
+
+    for tensor in (
+        te.compute((n,), steps, name="y"), te.compute((n,), inside, name="y"), te.scan((9, n), step, name="y"),
+        te.compute((n,), lambda i: te.select(inside(i) > 0, steps(i), 1.0), name="y"),
+    ):  # fmt: skip
+        shown, whole = str(tensor).split("\n")[0], program_text(tensor).split("\n")[1]
+        assert len(whole) > 320 >= len(shown)
+        begin, end = shown.split("…")
+        assert whole.startswith(begin)
+        assert whole.endswith(end)
+        assert is_balanced(shown)
+        assert begin.endswith(("(", " + ", " - ", " * ", ", "))
+        assert end.startswith((")", " + ", " - ", " * ", ", "))
+        assert end.endswith(", i < n" if tensor.ndim == 2 else "   for i < n")
 
 
 def test_a_long_formula_is_printed_by_its_first_parts() -> None:

@@ -512,13 +512,25 @@ def test_name_docstring_signature_and_repr() -> None:
     assert te.op(name="other")(scaled.function).name == "other"
 
 
+def test_explain_tells_what_is_kept_once_and_apart() -> None:
+    @te.op
+    def twice(x):  # type: ignore[no-untyped-def]
+        return te.tanh(te.exp(x).sum(axis=1)) * te.exp(x * 2).sum(axis=1)
+
+    twice(normal(2, 3))
+    (line,) = [line for line in str(twice.explain()).splitlines() if "backward pass reads" in line]
+    names = line.partition("what is kept: ")[2].split(", ")
+    assert {"exp_sum", "exp_sum_1"} <= set(names)
+    assert [line.count(name) for name in names if name != "exp_sum"] == [1] * (len(names) - 1)
+
+
 def test_explain_shows_what_is_kept_and_what_is_compiled() -> None:
     op = te.op(softmax.function, name="explained")
     assert "not called on arrays yet" in str(op.explain())
     op(normal(2, 3))
     text = str(op.explain())
     assert "forward: compiled in" in text
-    assert "the backward pass reads: x, y, top, total" in text
+    assert "the backward pass reads: x, and what is kept: y, top, total" in text
     assert "gathers, 0 scatters" in text
     assert "pullback" not in text
 

@@ -41,7 +41,11 @@ def test_a_schedule_comes_back(tmp_path: Path) -> None:
     s.save(tmp_path / "s.json")
     again = te.Schedule.load(tmp_path / "s.json", program())
     assert again.directives == s.directives
-    assert str(again) == str(s)
+    before, after = (str(each).partition("\ncannot be built yet: ") for each in (s, again))
+    assert after[0] == before[0]
+    assert before[2].endswith("T_rf_cached reads T_rf outside of loop 'i' of T; compute T_rf_cached inside that loop "
+                              "too, or T_rf farther out")  # fmt: skip
+    assert str(tmp_path) in after[2]
 
 
 @pytest.mark.parametrize(("other", "reason"), [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from schedules.flattening import flattened
-from schedules.interleaving import interleaved
-from schedules.merging import Merging, merging_of
-from schedules.turns import by_turns
+from schedules.merging import Merging
+from schedules.other_axes import on_other_axes
 from tedsl.analysis.known_places import KnownPlaces
 from tedsl.analysis.overflow import Limit, limits_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
@@ -153,8 +151,7 @@ class ProgramFacts:
         planned = self.planner.is_asked or self.planner.part is not None
         if planned or self.target.backend != "host" or self.checks_indices:
             return None
-        ways = (interleaved, merging_of, partial(interleaved, shifts=True), by_turns)
-        return next((made for way in ways if (made := way(self.inputs, self.outputs)) is not None), None)
+        return on_other_axes(self.inputs, self.outputs)
 
     @cached_property
     def flattening(self) -> Merging | None:
