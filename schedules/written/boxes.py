@@ -17,7 +17,7 @@ from schedules.loops import nest_of
 from schedules.placing.placement import placed
 from schedules.placing.places import around
 from schedules.plan import Plan
-from schedules.written.intervals import Ends, Interval, held_by_guard, hull, interval_of, of, turns
+from schedules.written.intervals import MOST, Ends, Interval, fits, held_by_guard, hull, interval_of, of, turns
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.extents import number
@@ -44,14 +44,14 @@ class Count:
 
 @dataclass(frozen=True)
 class _Part:
-    """Intervals in the iterations that are `there`; of those that are not `exact` some iterations may need less."""
+    """Intervals in the iterations that all of `there` hold in; of those that are not `exact` some may need less."""
 
     intervals: tuple[Interval | None, ...]
-    there: Ends
+    there: tuple[Ends, ...]
     exact: tuple[bool, ...]
 
 
-def _unknown(count: int, there: Ends = np.True_) -> _Part:
+def _unknown(count: int, there: tuple[Ends, ...] = ()) -> _Part:
     return _Part((None,) * count, there, (False,) * count)
 
 
@@ -75,7 +75,7 @@ class Boxes:
         box = self._box(stage, loops)
         if any(loop not in self._runs for loop in loops):
             return nothing
-        runs = [*(self._runs[loop] for loop in loops), box.there]
+        runs = [*(self._runs[loop] for loop in loops), *box.there]
         partial = [r for r in runs if not np.all(r)]
         widths = [None if b is None else b[1] - b[0] + 1 for b in box.intervals]
         extents = tuple(None if w is None else _extremes(w, partial) for w in widths)
@@ -97,11 +97,10 @@ class Boxes:
         if stage in self.plan.stores or self.plan.bounds(stage):  # of which earlier iterations computed a part
             return _unknown(len(whole))
         parts = list(self._reads(stage, loops))
-        there = parts[0].there
-        for part in parts[1:]:
-            there = there | part.there
+        there = tuple(a for a in parts[0].there if all(any(a is b for b in p.there) for p in parts))
+        is_all = all(len(p.there) == len(there) for p in parts)  # else more iterations are counted than there are
         hulls = (hull([p.intervals[k] for p in parts], n) for k, n in enumerate(whole))
-        return _Part(tuple(hulls), there, tuple(map(all, zip(*(p.exact for p in parts), strict=True))))
+        return _Part(tuple(hulls), there, tuple(is_all and all(e) for e in zip(*(p.exact for p in parts), strict=True)))
 
     def _reads(self, stage: str, loops: Loops) -> Iterator[_Part]:
         """For each read of a stage the interval of each index."""
@@ -148,7 +147,7 @@ class Boxes:
             box = self._box(stage, outer if loops[: len(outer)] == outer else loops)
         else:
             whole = tuple(_all_of(e) for e in op.output().extents)
-            box = _Part(whole, np.True_, (True,) * len(whole))
+            box = _Part(whole, (), (True,) * len(whole))
         if self.plan.cases(stage) or self.plan.bounds(stage):
             return _unknown(len(axes), box.there)
         terms = tuple(map(_term, axes[len(op.axes) :]))
@@ -156,11 +155,11 @@ class Boxes:
             stage, op, dict(zip(axes, (*box.intervals, *terms), strict=True)), loops
         )
         exact = (*box.exact, *(True for _ in terms))
-        return _Part(tuple(intervals[a] for a in axes), box.there & is_there, exact)
+        return _Part(tuple(intervals[a] for a in axes), (*box.there, *is_there), exact)
 
     def _through_loops(
         self, stage: str, op: Compute, axes: Mapping[Axis, Interval | None], loops: Loops
-    ) -> tuple[Mapping[Axis, Interval | None], Ends]:
+    ) -> tuple[Mapping[Axis, Interval | None], list[Ends]]:
         """What the loops of a stage make of the intervals of its axes, and which iterations are not beyond an end."""
         levels = {v.name: a for v in nest_of(stage, op, "body").levels for a in v.origin if isinstance(a, Axis)}
         sizes = {name: None if (e := axes[a]) is None else e[1] - e[0] + 1 for name, a in levels.items()}
@@ -174,19 +173,20 @@ class Boxes:
                 made.append((d, m))
                 sizes[d.fused] = None if n is None or m is None else n * m
         values = {v.name: self._value(stage, v.name, sizes[v.name], loops) for v in self.plan.nest(stage).levels}
-        there: Ends = np.True_
+        there: list[Ends] = []
         for d, size in reversed(made):
             if isinstance(d, Fuse):
                 values[d.outer], values[d.inner] = _parted(values[d.fused], size)
                 continue
             value = values[d.loop] = _joined(values[d.outer], values[d.inner], size, d)
-            there = there if value is None else there & (value[0] <= value[1])
+            if value is not None and not np.all(begins := value[0] <= value[1]):
+                there.append(begins)
         found = {a: _moved(axes[a], values[name]) for name, a in levels.items()}
         return found, there
 
     def _value(self, stage: str, loop: str, size: Ends | None, loops: Loops) -> Interval | None:
         """The iterations of a loop: each one of its own where the loop is among `loops`, else all."""
-        if size is None:
+        if size is None or not 0 < np.max(size, initial=0) <= MOST:
             return None
         if (stage, loop) not in loops:
             return of(0), size - 1
@@ -212,14 +212,14 @@ def _all_of(extent: Expr) -> Interval | None:
 
 def _moved(axis: Interval | None, iterations: Interval | None) -> Interval | None:
     """The part of an axis that iterations go through, which count from its beginning."""
-    if axis is None or iterations is None:
+    if axis is None or iterations is None or not fits(*axis, *iterations):
         return None
     return axis[0] + iterations[0], axis[0] + iterations[1]
 
 
 def _joined(outer: Interval | None, inner: Interval | None, size: Ends | None, d: Split) -> Interval | None:
     """The iterations of a loop that was split; none where all are beyond its end."""
-    if outer is None or inner is None or size is None:
+    if outer is None or inner is None or size is None or not fits(*outer, *inner, size):
         return None
     begins = [o * d.factor for o in outer]
     if d.tail == "shift":
@@ -236,10 +236,18 @@ def _parted(fused: Interval | None, size: Ends | None) -> tuple[Interval | None,
     return (fused[0] // size, fused[1] // size), inner
 
 
+def _is_of_a_loop(run: Ends, widths: Ends) -> bool:
+    """Whether two arrays depend on one loop."""
+    return any(a > 1 and b > 1 for a, b in zip(np.shape(run)[::-1], np.shape(widths)[::-1], strict=False))
+
+
 def _extremes(widths: Ends, partial: Sequence[Ends]) -> tuple[int, int]:
     """The least and the greatest width of the iterations that there are."""
-    widths, *runs = np.broadcast_arrays(widths, *partial)
-    there = widths[np.logical_and.reduce(runs)] if runs else widths
+    own = [r for r in partial if _is_of_a_loop(r, widths) and fits(r, widths)]
+    widths, *runs = np.broadcast_arrays(widths, *own)
+    if not runs or not fits(widths, *runs):
+        return int(widths.min()), int(widths.max())
+    there = widths[np.logical_and.reduce(runs)]
     return (int(there.min()), int(there.max())) if there.size else (0, 0)
 
 

@@ -114,10 +114,10 @@ class ExtentsThere:
         count = None if stage in self.plan.stores else self._count(stage)
         found: list[LoopCount | None] = []
         for k, all_of_it in enumerate(whole):
-            there, n = None if count is None else count.extents[k], extent_there(self.plan, stage, k)
+            there = None if count is None else count.extents[k]
             if count is not None and there is not None:
                 found.append(LoopCount(*there, count.exact[k]))
-            elif n is not None:
+            elif (n := extent_there(self.plan, stage, k)) is not None:
                 found.append(LoopCount(n, n, True))
             elif (most := most_there(self.plan, stage, k)) is not None:
                 found.append(LoopCount(1, most))

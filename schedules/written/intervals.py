@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,15 +12,21 @@ from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn
 from tedsl.lang.traverse import conjuncts, topological
 
-__all__ = ["Ends", "Interval", "held_by_guard", "hull", "interval_of", "of", "turns"]
+__all__ = ["MOST", "Ends", "Interval", "fits", "held_by_guard", "hull", "interval_of", "of", "turns"]
 
 Ends = Any  # an array of integers, or of truths
 Interval = tuple[Ends, Ends]
+MOST = 1 << 20  # numbers of an array
 
 
 def of(value: int) -> Ends:
     """A number as an array."""
     return np.int64(value)
+
+
+def fits(*arrays: Ends) -> bool:
+    """Whether what is computed of arrays is small enough to be held."""
+    return math.prod(np.broadcast_shapes(*map(np.shape, arrays))) <= MOST
 
 
 def held_by_guard(spans: dict[Axis, Interval | None], guard: Expr) -> bool:
@@ -63,6 +70,8 @@ def hull(reads: Sequence[Interval | None], extent: int | None) -> Interval | Non
     known = [ends for ends in reads if ends is not None]
     if extent is None or len(known) < len(reads):
         return None
+    if not fits(*(e for ends in known for e in ends)):
+        return None
     low, high = known[0]
     for a, b in known[1:]:
         low, high = np.minimum(low, a), np.maximum(high, b)
@@ -84,11 +93,13 @@ def interval_of(index: Expr, spans: Mapping[Axis, Interval | None]) -> Interval 
     if form is None:
         rule = {**_BOUNDS, **_SUMS}.get(index.fn) if isinstance(index, Apply) else None
         operands = [interval_of(a, spans) for a in index.children] if rule is not None else [None]
-        return None if None in operands or rule is None else rule(*operands)
+        known = [ends for ends in operands if ends is not None]
+        is_known = rule is not None and len(known) == len(operands) and fits(*(e for ends in known for e in ends))
+        return rule(*known) if rule is not None and is_known else None
     low = high = of(form.constant)
     for monomial, factor in form.terms.items():
         found = interval_of(monomial[0], spans) if len(monomial) == 1 and monomial[0] is not index else None
-        if found is None:
+        if found is None or not fits(low, high, *found):
             return None
         a, b = found if factor > 0 else found[::-1]
         low, high = low + factor * a, high + factor * b

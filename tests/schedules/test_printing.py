@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
@@ -152,6 +153,38 @@ def test_sizes_that_are_no_numbers() -> None:
         s[rows].compute_at(out, "io")
         assert f"{said}:\n    for j < 8:" in str(s)
     assert "rows: what o needs here, how much is known at run time only" in str(s)
+
+
+def test_large_loops_take_little_memory_to_print() -> None:
+    A = te.placeholder((4098, 8194), name="A")
+    b = te.compute((4098, 8192), lambda i, j: A[i, j] + A[i, j + 2], name="b")
+    c = te.compute((4096, 8192), lambda i, j: b.at(i - 1, j - 1, mode="clamp") * b[i + 1, j] + b[i, j], name="c")
+    d = te.compute((4096, 8192), lambda i, j: c.at(i - 1, j - 3, mode="clamp") + c[i, j], name="d")
+    tiles, row = te.Schedule(d), te.Schedule(d)
+    tiles[d].tile("i", "j", 32, 64)
+    tiles[c].compute_at(d, "ii")
+    tiles[b].compute_at(c, "j")
+    loop = row[d].fuse("i", "j")
+    row[c].compute_at(d, loop)
+    row[b].compute_at(d, loop)
+    tracemalloc.start()
+    try:
+        said = str(tiles), str(row)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 50e6
+    assert "b: what c needs here, each element 12.5 times\n          for i < 2 to 3 of 4098:" in said[0]
+    assert "for i < at most 2 of 4096:" in said[1]
+
+
+@pytest.mark.parametrize("extent", [0, 1])
+def test_stages_with_nothing_to_compute(extent: int) -> None:
+    A = te.placeholder((extent, 4), name="A")
+    b = te.compute((extent, 4), lambda i, j: A[i, j] * 2, name="b")
+    s = te.Schedule(te.compute((extent, 4), lambda i, j: b[i, j] + b.at(i, j - 1, mode="zero"), name="c"))
+    s["b"].compute_at("c", "i")
+    assert "b: what c needs here" in str(s)
 
 
 def detailed(image: te.Tensor | None = None, rows: te.Tensor | None = None) -> te.Schedule:
