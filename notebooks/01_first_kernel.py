@@ -63,9 +63,9 @@ np.testing.assert_allclose(te.interpret(blurred, {image: small}), in_numpy(small
 np.testing.assert_allclose(te.evaluate(blurred, {image: picture}), in_numpy(picture), rtol=1e-5)
 
 # %% [markdown]
-# ## The loops, as written
+# ## Before anything is said
 #
-# A schedule begins with the loops of the definition: each stage for itself, one element after another.
+# A schedule begins with the stages and the names of their loops. How they run is left to the default schedule.
 
 # %%
 schedule = te.Schedule(blurred)
