@@ -13,6 +13,7 @@ from math import prod
 
 from autodiff.integers.conditions import NonNegative, Zero, substituted
 from autodiff.integers.linear import Linear, Symbol, symbol
+from autodiff.inversion.alike_phases import joined_phases
 from autodiff.inversion.diagonals import on_diagonal
 from autodiff.inversion.domains import Gather, Inversion, TargetIndex
 from autodiff.inversion.lattice_loops import nominal
@@ -167,7 +168,7 @@ def gather_expression(
 
 def _combined(answer: Answer, name: str) -> Tensor:
     """One compute when a gather covers all elements; otherwise one per gather, and a pointwise last one."""
-    gathers = answer.found.gathers
+    gathers = joined_phases(answer.found.gathers, len(answer.positions))
     axes = fresh_axes(answer.shape)
     if len(gathers) == 1 and gathers[0].direct:
         return compute_tensors(axes, (body_of(answer, gathers[0], answer.at(axes)),), name)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from schedules.program import reading
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
@@ -17,9 +17,10 @@ from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all
 
-__all__ = ["Definition", "copied_by", "over_shared_loops", "without_repetition"]
+__all__ = ["Definition", "Definitions", "copied_by", "over_shared_loops", "without_repetition"]
 
 Definition = tuple[tuple[Axis, ...], tuple[Expr, ...]]
+T = TypeVar("T")
 
 
 def copied_by(op: Operation) -> Tensor | None:
@@ -37,14 +38,11 @@ def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> t
     An operation of which one result is given and another needed becomes one beside what is given.
     """
     wanted, given, new = set(outputs), set(inputs), dict[Tensor, Tensor]()
-    loops: dict[Any, Axis] = {}
-    first: dict[tuple[int, ...], tuple[Compute, Definition]] = {}
+    definitions: Definitions[Compute] = Definitions()
     for op in operations_between(inputs, outputs):
         made = reading(op, new) if new else op
         if isinstance(made, Compute):
-            definition = over_shared_loops(made, loops)
-            key = tuple(id(node) for part in definition for node in part)
-            known, _ = first.setdefault(key, (made, definition))  # which keeps the nodes, and so their numbers
+            known = definitions.first(made, made)
             if known is not made and wanted.isdisjoint(op.outputs):
                 made = known
         if made is op and not given.isdisjoint(op.outputs):
@@ -52,6 +50,20 @@ def without_repetition(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> t
         if made is not op:
             new.update((old, now) for old, now in zip(op.outputs, made.outputs, strict=True) if old not in given)
     return tuple(new.get(t, t) for t in outputs)
+
+
+class Definitions(Generic[T]):
+    """What was made first of each definition, loops of other names aside."""
+
+    def __init__(self) -> None:
+        self._loops: dict[Any, Axis] = {}
+        self._first: dict[tuple[int, ...], tuple[T, Definition]] = {}
+
+    def first(self, op: Compute, made: T) -> T:
+        """What was made of the first operation that is defined as `op` is; if that is the first, `made`."""
+        definition = over_shared_loops(op, self._loops)
+        key = tuple(id(node) for part in definition for node in part)
+        return self._first.setdefault(key, (made, definition))[0]  # which keeps the nodes, and so their numbers
 
 
 def over_shared_loops(op: Compute, loops: dict[Any, Axis]) -> Definition:

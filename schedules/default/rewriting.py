@@ -7,16 +7,18 @@ from dataclasses import field, replace
 from typing import Any
 
 from schedules.conditions import tidy
+from schedules.cutting.repetition import Definitions
 from schedules.directives import Definition, Directive, Fuse
 from schedules.loops import nest_of
 from schedules.program import ProgramStages, reading, rewritten_expressions
 from schedules.thresholds import Thresholds
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.expr import Apply, Axis, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.phases import read_through
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scan, Tensor
-from tedsl.lang.traverse import operations_between, substitute, substitute_all
+from tedsl.lang.traverse import operations_between, reads_of, substitute, substitute_all
 
 __all__ = ["Rewriting", "computed_between", "fused", "loop_names"]
 
@@ -47,6 +49,7 @@ class Rewriting:
     extremes: dict[tuple[Hashable, ...], Tensor] = field(default_factory=dict)  # maxima and minima by what they are of
     wished: dict[str, str] = field(default_factory=dict)  # the names that were asked for, by those that were given
     alike: dict[Hashable, Any] = field(default_factory=dict)  # how stages were planned, by what they compute
+    defined: Definitions[Tensor] = field(default_factory=Definitions)  # the sums that stages are made of
     numbered: list[Axis] = field(default_factory=list)  # one for each position, to compare reductions by
     company: int = 1  # sums that are made in one walk with the one in hand, itself counted
     begins: dict[Tensor, tuple[int, int]] = field(default_factory=dict)  # a dimension, and how much of it is not kept
@@ -119,6 +122,15 @@ class Rewriting:
                     self.new[old] = now
         return op
 
+    def is_made(self, part: Compute) -> bool:
+        """Whether another stage is made of the same sum, which then stands for it; if not, it is what others find."""
+        read = rewritten_expressions(reading(part, self.new, tidy), _at_one_spelling)
+        assert isinstance(read, Compute)
+        known = self.defined.first(read, part.output())
+        if known is not part.output():
+            self.new[part.output()] = self.new.get(known, known)
+        return known is not part.output()
+
     def extreme(self, op: Compute, kind: str) -> Tensor | None:
         """The maximum or minimum, computed before, of what `op` reduces."""
         found = self.extremes.get(self._reduced(op, kind))
@@ -180,6 +192,14 @@ class Rewriting:
 def computed_between(inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> list[Operation]:
     """The operations that compute the outputs from the inputs, placeholders left out."""
     return [op for op in operations_between(inputs, outputs) if not isinstance(op, Placeholder)]
+
+
+def _at_one_spelling(node: Expr) -> Expr:
+    """A read with the indices that are made of loops alone in normal form."""
+    if not isinstance(node, Read):
+        return node
+    plain = [i.dtype is INT32 and isinstance(i, Apply) and not reads_of((i,)) for i in node.indices]
+    return Read(node.tensor, tuple(simplify_extent(i) if p else i for i, p in zip(node.indices, plain, strict=True)))
 
 
 def _at_own_places(op: Scan) -> Operation:

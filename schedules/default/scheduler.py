@@ -374,7 +374,8 @@ def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> C
     for copy in parts.finite:
         _add_finite(rw, copy)
     for part in parts.stages:
-        _add_part(rw, part, machine, plain=plain)
+        if not rw.is_made(part):
+            _add_part(rw, part, machine, plain=plain)
     rw.current = own
     made = reading(replace(op, bodies=(parts.body,), _outputs={}), rw.new, tidy)
     assert isinstance(made, Compute)

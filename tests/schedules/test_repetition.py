@@ -72,3 +72,17 @@ def test_results_are_operations_of_their_own() -> None:
     for found, expected in zip(te.build([x], results)(a), te.interpret(results, {x: a}), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert stages(second + first, second) == 2
+
+
+def test_sums_that_come_of_taking_factors_out_are_computed_once() -> None:
+    """Also where their places are written in other ways: the user's sums differ by a factor for each element."""
+    a, b, s, t = (te.placeholder((64, 64), "float32", name=name) for name in "abst")
+    k = te.reduce_axis(32, name="k")
+    first = te.compute((64, 64), lambda i, j: te.sum(s[i, j] * a[i, 2 * k] * b[2 * k, j], axis=k))
+    second = te.compute((64, 64), lambda i, j: te.sum(a[i, k * 2] * b[k + k, j] * t[i, j], axis=k))
+    kern = te.build([a, b, s, t], [first, second])
+    arrays = [np.random.default_rng(k).standard_normal((64, 64)).astype("float32") for k in range(4)]
+    for found, factor in zip(kern(*arrays), arrays[2:], strict=True):
+        expected = arrays[0][:, ::2].astype("float64") @ arrays[1][::2] * factor
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    assert len(re.findall(r"produce \w*_inner(?:_\d+)?\$?\d* \{", kern.source("stmt"))) == 1
