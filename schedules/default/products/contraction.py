@@ -25,12 +25,13 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute_all
 
-__all__ = ["FILLED", "Contraction", "Tile", "contraction_of", "tile_for"]
+__all__ = ["FILLED", "Contraction", "Tile", "contraction_of", "lanes_for", "register_lanes", "tile_for"]
 
 DTYPES = frozenset({"float32", "float64", "int32", "uint32", "int64", "uint64"})  # whose products vectors have
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
 MOST_FILTERS = 8  # that share the pixels of a window
 FILLED = 9  # columns that fill more than half of a vector
+LEAST_VECTOR = 16  # bytes, of columns that fill less than a register
 TURNING = 16  # multiplications in the time in which an element is turned
 
 
@@ -266,20 +267,36 @@ class Tile:
         return math.prod(n for _, n in self.rows)
 
 
-def tile_for(found: Contraction, machine: Machine) -> Tile:
+def register_lanes(found: Contraction, machine: Machine) -> int:
+    """Elements of a whole register."""
+    return machine.vector_bytes // found.op.bodies[0].dtype.itemsize
+
+
+def lanes_for(found: Contraction, machine: Machine) -> int:
+    """Elements of a vector: of a register, or of the part of one that holds all columns.
+
+    That part costs half where multipliers are half as wide as registers, and never more than all of it.
+    """
+    lanes, columns = register_lanes(found, machine), number(found.lane.extent)
+    least = LEAST_VECTOR // found.op.bodies[0].dtype.itemsize
+    while columns is not None and lanes > least and 2 * columns <= lanes:
+        lanes //= 2
+    return lanes
+
+
+def tile_for(found: Contraction, machine: Machine, vector: int) -> Tile:
     """The register tile with the least waste among those that keep the multipliers busy, or the one chosen."""
-    tile = _best_tile(found, machine)
-    vectors = machine.choose("tile_vectors", tile.lanes // tile.vector, found.op.name)
+    tile = _best_tile(found, machine, vector)
+    vectors = machine.choose("tile_vectors", tile.lanes // vector, found.op.name)
     height = machine.choose("tile_rows", tile.height, found.op.name)
-    if (vectors, height) == (tile.lanes // tile.vector, tile.height):
+    if (vectors, height) == (tile.lanes // vector, tile.height):
         return tile
     rows = next((r for r in _row_tiles(found, height) if math.prod(n for _, n in r) == height), None)
-    return tile if rows is None else Tile(tile.vector, vectors * tile.vector, rows)
+    return tile if rows is None else Tile(vector, vectors * vector, rows)
 
 
-def _best_tile(found: Contraction, machine: Machine) -> Tile:
+def _best_tile(found: Contraction, machine: Machine, vector: int) -> Tile:
     """The tile that the model of a core's registers and multipliers prefers."""
-    vector = machine.vector_bytes // found.op.bodies[0].dtype.itemsize
     registers = 28 if machine.vector_registers >= 32 else 12
     wanted, columns = registers, found.sizes[found.lane]
     best: tuple[float, Tile] | None = None

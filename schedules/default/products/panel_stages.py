@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from schedules.default.copies import PackedTable, copy_of
 from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
-from schedules.default.products.contraction import Contraction, Tile, tile_for
+from schedules.default.products.contraction import Contraction, Tile, lanes_for, register_lanes, tile_for
 from schedules.default.products.triangles import within_tiles
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.default.sizes import extent_of, rounded_up
@@ -59,13 +59,12 @@ def panels_of(
     Where readers may need a part of the result only, not the `whole`, its tiles begin where that part begins, and the
     last one reaches past the end though tiles divide the extent.
     """
-    before, tile, names = len(rw.stages), tile_for(found, machine), loop_names(found.op)
-    padded = {found.lane: tile.lanes, **dict(tile.rows)}
-    columns = copy_of(
-        found.columns, found.sizes, padded, None if found.window else (found.lane, tile.lanes), found.sums, whole=whole
-    )
-    assert columns is not None
+    before, names = len(rw.stages), loop_names(found.op)
+    lanes = register_lanes(found, machine)
+    tile, padded, columns = _tiled(found, machine, lanes, whole=whole)
     blocks = _turned_columns(rw, found, columns, name, machine)
+    if blocks is None and (fewer := lanes_for(found, machine)) < lanes:  # blocks are turned in whole registers
+        tile, padded, columns = _tiled(found, machine, fewer, whole=whole)
     columns_table = rw.compute(
         f"{name}_columns", columns.axes, columns.body if blocks is None else _out_of_blocks(columns, blocks)
     )
@@ -81,6 +80,18 @@ def panels_of(
     for stage in rw.stages[before:]:
         checked_in_part(stage, asked)
     return Panels(rw, machine, found, tile, names, columns, blocks, columns_table, row_copy, rows_table, sums, out)
+
+
+def _tiled(
+    found: Contraction, machine: Machine, lanes: int, *, whole: bool
+) -> tuple[Tile, dict[Axis, int], PackedTable]:  # fmt: skip
+    """A tile of vectors of so many lanes, what it takes of each loop, and the table of its columns."""
+    tile = tile_for(found, machine, lanes)
+    padded = {found.lane: tile.lanes, **dict(tile.rows)}
+    panel = None if found.window else (found.lane, tile.lanes)
+    columns = copy_of(found.columns, found.sizes, padded, panel, found.sums, whole=whole)
+    assert columns is not None
+    return tile, padded, columns
 
 
 def _turned_columns(

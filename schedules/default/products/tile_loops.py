@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from schedules.default.products.contraction import register_lanes
 from schedules.default.products.panel_stages import Panels
 from schedules.default.rewriting import fused
 from schedules.directives import (
@@ -196,7 +197,8 @@ class _Order:
                 tile = [f"{lane}_i", *(n for n in rows if n != vector), vector]
         self._say(Reorder(stage=self.stage, loops=(*order, *tile)))
         count = _inner_extent(p, vector) if vector else 1
-        if count > 1 and not (count > p.tile.vector and count % p.tile.vector == 1):  # one cannot be stored masked
+        lanes = register_lanes(found, p.machine)
+        if count > 1 and not (count > lanes and count % lanes == 1):  # one cannot be stored masked
             if vector == p.names[last]:
                 self._say(BoundExtent(stage=self.stage, axis=vector, extent=found.sizes[last]))
             self._say(Vectorize(stage=self.stage, loop=vector))

@@ -431,6 +431,20 @@ def test_sums_of_rows_are_stored_for_readers_of_many_rows() -> None:
         assert "inline" not in line
 
 
+@pytest.mark.parametrize(("columns", "last"), [(4, 3), (5, 7), (8, 7), (9, 15)])
+def test_few_columns_take_the_part_of_a_register_that_holds_them(columns: int, last: int) -> None:
+    inputs, outputs = matmul(64, 40, columns, "NN")
+    loops = te.build(inputs, outputs, target="x86-64-v4").loop_nest()
+    assert set(re.findall(r"vectorized j\S* in \[0, (\d+)\]", loops)) == {str(last)}
+
+
+@pytest.mark.parametrize("columns", [3, 4, 5, 7, 8, 9])
+@pytest.mark.parametrize("layout", ["NN", "TN", "NT"])
+def test_few_columns_are_multiplied_right(columns: int, layout: str) -> None:
+    inputs, outputs = matmul(37, 41, columns, layout)
+    compare(inputs, outputs, [floats(*t.shape) for t in inputs])
+
+
 def test_windows_that_some_sizes_have_none_of() -> None:
     """Reflected borders of rows of any length: where no window folds twice, the table of those had -2 columns."""
     m, n = te.var("m"), te.var("n")
