@@ -57,6 +57,7 @@ ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 MOST_LANES = 16  # vectors of partial results
+MOST_APART = 16  # lanes that are loaded one by one, each from a line of its own
 MOST_WRITTEN_OUT = 16  # elements
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
@@ -219,6 +220,9 @@ class GroupLoops:
         if vector is not None and self._is_down(root, vector):
             return self._down(root, names, vector, threads=threads)
         order = [names[a] for a in axes]
+        across = self._across(root, vector) if depth == 0 else None
+        if across is not None and root.name not in self.rw.widths:
+            self.rw.widths[root.name] = min(self._width(root), MOST_APART)
         inner = self._cut(root, "body", vector, order)
         if short:
             inner, rows = self._unrolled_rows(root, short), set(short)
@@ -229,8 +233,7 @@ class GroupLoops:
         if not axes:
             self._order(root, [], inner, vector is not None)
             return ""
-        across = self._across(root, vector) if depth == 0 and inner else None
-        if across is not None:
+        if across is not None and inner:
             return self._turned(root, names, across, order, inner, threads=threads)
         together = self._together(root, vector) if depth == 0 and inner else None
         if together is not None:

@@ -438,6 +438,13 @@ def test_few_columns_take_the_part_of_a_register_that_holds_them(columns: int, l
     assert set(re.findall(r"vectorized j\S* in \[0, (\d+)\]", loops)) == {str(last)}
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])
+def test_lanes_that_are_loaded_one_by_one_are_sixteen(dtype: str) -> None:
+    x = te.placeholder((512, 512), dtype, name="x")
+    loops = te.build([x], te.transpose(x), target="x86-64-v4").loop_nest()
+    assert re.findall(r"vectorized \S+ in \[0, (\d+)\]", loops) == ["15"]
+
+
 @pytest.mark.parametrize("columns", [3, 4, 5, 7, 8, 9])
 @pytest.mark.parametrize("layout", ["NN", "TN", "NT"])
 def test_few_columns_are_multiplied_right(columns: int, layout: str) -> None:
