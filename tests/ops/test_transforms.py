@@ -302,6 +302,10 @@ def test_directions_are_as_many_as_arguments() -> None:
     x = normal(3)
     with pytest.raises(TypeError, match=r"a direction for each argument.* found tuple and ndarray"):
         te.jvp(lambda x: x, (x,), x)
+    with pytest.raises(
+        te.GradientError, match=r"argument 0 is int64.*or let the function capture it: lambda x: f\(x, k\)"
+    ):
+        te.jvp(lambda k: k * 1.0, (np.arange(3),), (np.arange(3),))
     with pytest.raises(ValueError, match="a direction for each argument, found 2 for 1"):
         te.hvp(lambda x: x.sum(), (x,), (x, x))
     with pytest.raises(ValueError, match=r"reduce it, as with \.sum"):

@@ -119,6 +119,7 @@ class By:
     args: tuple[Any, ...]
     numbers: tuple[int, ...]
     what: str
+    otherwise: str = "choose other arguments with argnums="  # where one has no derivative
     tensors: list[Tensor] = field(default_factory=list)
     nests: list[Any] = field(default_factory=list)
     weak: Any = None  # the dtype of Python floats
@@ -159,7 +160,7 @@ class By:
         found = leaf.dtype if isinstance(leaf, Tensor) else f"{type(leaf).__name__} ({leaf!r:.40})"
         raise IntegerGradientError(
             f"{self.what} at {user_location()}: {name} is {found}, expected an array of floats to differentiate by; "
-            "make it floats, or choose other arguments with argnums="
+            f"make it floats, or {self.otherwise}"
         )
 
     def _listed(self, leaf: Any, name: str) -> Any:

@@ -87,7 +87,7 @@ def _applied(make: Callable[..., Any], f: Any, rule: Any, inputs: Any, tangents:
 
 def _along(inputs: tuple[Any, ...], tangents: tuple[Any, ...], what: str) -> tuple[By, list[Tensor]]:
     """The arguments of a function, and as many directions as there are tensors of floats in them."""
-    by = By(inputs, tuple(range(len(inputs))), what)
+    by = By(inputs, tuple(range(len(inputs))), what, "let the function capture it: lambda x: f(x, k)")
     given = [
         constant(as_array(leaf, by.weak)) if is_number(leaf) else leaf
         for leaf in leaves(tangents)
