@@ -66,6 +66,7 @@ def scan(
 
     `keep=3` gives the last three steps that were computed, in the order of `axis`. If nobody reads the others, a kernel
     holds no more steps than the body looks back: with `keep`, and where all readers ask for `y[T - 1, ...]`.
+    Where the number of steps is known at the call only, fewer than `keep` are an IndexError there.
 
     A state has the dtype of what the function gives for it, unless `dtype=` says another; several take a tuple.
     """
@@ -158,8 +159,8 @@ def _result(made: Scan, state: StepState, tensor: Tensor, phase: int, keep: Any,
         extent = shape[dim]
         count = number(extent)
         if not isinstance(keep, int) or keep < 1 or (count is not None and keep > count):
-            most = "" if count is None else f" to {count}"
-            raise ValueError(f"{what} at {user_location()}: expected keep from 1{most} steps, found {keep!r}")
+            most = "1 or more" if count is None else f"1 or more, of {count} steps"
+            raise ValueError(f"{what} at {user_location()}: keep: expected {most}, found {keep!r}")
         begin = 0 if made.reverse else extent - keep
         shape = (*shape[:dim], Const(keep, INT32), *shape[dim + 1 :])
     labels = {**dict(zip(state.dims, (a.name for a in made.steps), strict=False))}

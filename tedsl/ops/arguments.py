@@ -9,6 +9,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.axes import as_extent
 from tedsl.lang.elements import normal_axis, product, same_shape, shape_text
 from tedsl.lang.errors import user_location
+from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Tensor
 
@@ -88,7 +89,9 @@ def per_axis(value: Any, count: int, what: str, name: str, least: int = 1) -> tu
         raise refuse(what, f"{name}: expected a number or {count} of them, found {value!r}")
     for number in given:
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise refuse(what, f"{name}: expected integers of {least} or more, found {value!r}")
+            is_size = isinstance(number, Expr)
+            told = "; a size of te.var is known when a kernel is called, give arrays" if is_size else ""
+            raise refuse(what, f"{name}: expected integers of {least} or more, found {value!r}{told}")
     return given
 
 

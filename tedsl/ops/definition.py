@@ -18,12 +18,13 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import is_own_file, place_of, user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
+from tedsl.lang.foreign import has_elements
 from tedsl.lang.native import Native
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor, tell_of_arrays
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
-from tedsl.ops.signature import Signature, Static, Template, map_leaves
+from tedsl.ops.signature import Signature, Static, Template, leaves, map_leaves
 from tedsl.ops.static_numbers import add_list_hints, told_of_statics
 
 __all__ = ["Author", "Definition", "attach_rules", "effects_of", "has_extern", "inlined"]
@@ -180,7 +181,9 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
     result = map_leaves(returned, "result", listed)
     if not found:
         plain = map_leaves(returned, "result", lambda leaf, name: leaf.value if isinstance(leaf, Static) else leaf)
-        raise TypeError(f"{at()} it returned no tensor ({plain!r:.40})")
+        is_array = any(has_elements(leaf) for leaf in leaves(plain))
+        hint = "; te.constant(array) is one, of values that no argument changes" if is_array else ""
+        raise TypeError(f"{at()} it returned no tensor ({plain!r:.40}){hint}")
     if author.vjp is None and author.jvp is None:
         return returned
     outputs = distinct(inputs, found)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tedsl.analysis.messages import meant
+from tedsl.lang.dtypes import promote
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import (
     axis_of,
@@ -257,5 +259,6 @@ def cosine_similarity(x: te.Tensor, y: te.Tensor, axis: int = 1, eps: float = 1e
     check_float(x, "cosine_similarity", "x")
     check_same_shape(x, y, "cosine_similarity", ("x", "y"))
     dim = axis_of(x, axis, "cosine_similarity")
-    norms = [te.maximum(t.norm(axis=dim), eps) for t in (x, y)]
-    return (x * y).sum(dim) / (norms[0] * norms[1])  # type: ignore[no-any-return]
+    wide = [te.cast(t, widened_float(t.dtype)) for t in (x, y)]
+    norms = [te.maximum(t.norm(axis=dim), eps) for t in wide]
+    return te.cast((wide[0] * wide[1]).sum(dim) / (norms[0] * norms[1]), promote([x.dtype, y.dtype]))  # type: ignore[no-any-return]

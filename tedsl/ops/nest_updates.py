@@ -31,7 +31,7 @@ _COUNT = jit(lambda x: te.zeros((), "int32"))
 def init(optimizer: Any, params: Any) -> dict[str, Any]:
     """What the optimizer keeps beside a nest of arrays, before the first step: `count`, and a nest for each slot."""
     first = as_parameters(params)
-    _, arrays = numbered(first)
+    _, arrays = numbered(first, "init")
     if not arrays:
         raise TypeError(
             f"init at {user_location()}: params: expected a nest with arrays of floats, found {brief(params)}"
@@ -53,7 +53,7 @@ def update(optimizer: Any, params: Any, grads: Any, state: Any) -> tuple[Any, di
             "the order is opt.update(params, grads, state)"
         )
     first = as_parameters(params)
-    nest, arrays = numbered(first)
+    nest, arrays = numbered(first, "update")
     parts: list[tuple[str, Any]] = [("grads", grads), *((name, state[name]) for name in optimizer.slots)]
     given = [in_order(nest, as_parameters(part), what, name) for name, part in parts]
     with unrecorded():
@@ -87,7 +87,8 @@ def check_made(made: Any, args: tuple[Any, ...], options: dict[str, Any], fields
     what, example = f"optim.{made.__name__} at {user_location()}", f"{made.__name__}(lr=0.1)"
     if args and not isinstance(args[0], (te.Tensor, te.Expr)) and not callable(args[0]) and not _is_number(args[0]):
         raise TypeError(
-            f"{what}: lr: expected a number, a 0-rank tensor or a function of the step, found {brief(args[0], 40)}; "
+            f"{what}: lr: expected a number, a 0-rank tensor or a function of the step, "
+            f"found {brief(repr(args[0]), 40)}; "
             f"parameters are given to its methods: opt = {example}, state = opt.init(params), then params, state = "
             "opt.update(params, grads, state)"
         )

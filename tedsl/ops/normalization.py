@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tedsl.lang.dtypes import promote
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import axis_of, check_extent, check_float, loops, refuse, size_of, vector
 from tedsl.ops.op import op
@@ -40,6 +42,16 @@ def logsumexp(x: te.Tensor, axis: int = -1, keepdims: bool = False) -> te.Tensor
     """log(sum of exp(x)) along an axis; -inf where all elements are -inf. As torch.logsumexp."""
     check_float(x, "logsumexp", "x")
     return x.logsumexp(axis_of(x, axis, "logsumexp"), keepdims)  # type: ignore[no-any-return]
+
+
+def _wide(x: te.Tensor) -> te.Tensor:
+    """x in the floats that sums are made in: squares of 16-bit ones would overflow."""
+    return te.cast(x, widened_float(x.dtype))
+
+
+def _narrow(y: te.Tensor, *given: te.Tensor | None) -> te.Tensor:
+    """A result in the dtype that what was given has together."""
+    return te.cast(y, promote([t.dtype for t in given if t is not None]))
 
 
 def _normal(x: te.Tensor, axes: tuple[int, ...], eps: float) -> te.Tensor:
@@ -92,7 +104,7 @@ def layer_norm(
     weight and bias have that shape. As torch.nn.functional.layer_norm.
     """
     axes = _trailing(x, normalized_shape, {"weight": weight, "bias": bias}, "layer_norm")
-    return _scaled(_normal(x, axes, eps), weight, bias, None)
+    return _narrow(_scaled(_normal(_wide(x), axes, eps), weight, bias, None), x, weight, bias)
 
 
 @op
@@ -105,7 +117,9 @@ def rms_norm(
     """
     axes = _trailing(x, normalized_shape, {"weight": weight}, "rms_norm")
     least = {64: 2.0**-52, 32: 2.0**-23}.get(x.dtype.bits, 2.0**-10) if eps is None else eps
-    return _scaled(x / te.sqrt((x * x).mean(axes, keepdims=True) + least), weight, None, None)
+    wide = _wide(x)
+    normal = wide / te.sqrt((wide * wide).mean(axes, keepdims=True) + least)
+    return _narrow(_scaled(normal, weight, None, None), x, weight)
 
 
 def _channels(x: te.Tensor, tensors: dict[str, te.Tensor | None], what: str) -> Any:
@@ -130,13 +144,14 @@ def batch_norm(
     """
     given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     _channels(x, given, "batch_norm")
+    wide = _wide(x)
     if training:
-        return _scaled(_normal(x, (0, *range(2, x.ndim)), eps), weight, bias, 1)
+        return _narrow(_scaled(_normal(wide, (0, *range(2, x.ndim)), eps), weight, bias, 1), x, weight, bias)
     if running_mean is None or running_var is None:
         raise refuse("batch_norm", "running_mean and running_var are needed unless training=True; found None")
-    scale = te.compute(running_var.shape, lambda c: 1.0 / te.sqrt(running_var[c] + eps), name="scale")
-    normal = te.compute(x.shape, lambda *i: (x[i] - running_mean[i[1]]) * scale[i[1]], name="batch_norm")
-    return _scaled(normal, weight, bias, 1)
+    scale = te.compute(running_var.shape, lambda c: 1.0 / te.sqrt(_wide(running_var)[c] + eps), name="scale")
+    normal = te.compute(x.shape, lambda *i: (wide[i] - running_mean[i[1]]) * scale[i[1]], name="batch_norm")
+    return _narrow(_scaled(normal, weight, bias, 1), x, running_mean, running_var, weight, bias)
 
 
 @op
@@ -145,19 +160,20 @@ def running_stats(
 ) -> tuple[te.Tensor, te.Tensor]:
     """The running mean and (unbiased) variance of every channel, moved by `momentum` toward those of the batch x."""
     _channels(x, {"running_mean": running_mean, "running_var": running_var}, "running_stats")
-    axes = (0, *range(2, x.ndim))
-    mean = x.mean(axes)
-    centered = te.compute(x.shape, lambda *i: x[i] - mean[i[1]], name="centered")
+    axes, wide = (0, *range(2, x.ndim)), _wide(x)
+    mean = wide.mean(axes)
+    centered = te.compute(x.shape, lambda *i: wide[i] - mean[i[1]], name="centered")
     count = size_of(x, axes)
     variance = (centered * centered).sum(axes)
-    return (
-        te.compute(mean.shape, lambda c: running_mean[c] * (1.0 - momentum) + mean[c] * momentum, name="running_mean"),
-        te.compute(
-            mean.shape,
-            lambda c: running_var[c] * (1.0 - momentum) + variance[c] / (count - 1.0) * momentum,
-            name="running_var",
-        ),
+    means = te.compute(
+        mean.shape, lambda c: running_mean[c] * (1.0 - momentum) + mean[c] * momentum, name="running_mean"
     )
+    variances = te.compute(
+        mean.shape,
+        lambda c: running_var[c] * (1.0 - momentum) + variance[c] / (count - 1.0) * momentum,
+        name="running_var",
+    )
+    return _narrow(means, x, running_mean), _narrow(variances, x, running_var)
 
 
 @op
@@ -177,7 +193,8 @@ def instance_norm(
 ) -> te.Tensor:
     """group_norm with every channel a group of its own. As torch.nn.functional.instance_norm."""
     _channels(x, {"weight": weight, "bias": bias}, "instance_norm")
-    return _scaled(_normal(x, tuple(range(2, x.ndim)), eps), weight, bias, 1)
+    normal = _normal(_wide(x), tuple(range(2, x.ndim)), eps)
+    return _narrow(_scaled(normal, weight, bias, 1), x, weight, bias)
 
 
 def _group_norm(
@@ -191,20 +208,20 @@ def _group_norm(
     width = channels // groups
     c, *place = loops(width, *x.shape[2:])
     number = size_of(x, range(1, x.ndim)) / groups
-    stats = (x.shape[0], groups)
+    stats, wide = (x.shape[0], groups), _wide(x)
 
     def at(n: Any, g: Any) -> Any:
         return (n, g * width + c, *place)
 
-    mean = te.compute(stats, lambda n, g: te.sum(x[at(n, g)], axis=(c, *place)) / number, name="mean")
-    centered = te.compute(x.shape, lambda *i: x[i] - mean[i[0], i[1] // width], name="centered")
+    mean = te.compute(stats, lambda n, g: te.sum(wide[at(n, g)], axis=(c, *place)) / number, name="mean")
+    centered = te.compute(x.shape, lambda *i: wide[i] - mean[i[0], i[1] // width], name="centered")
     scale = te.compute(
         stats,
         lambda n, g: 1.0 / te.sqrt(te.sum(centered[at(n, g)] * centered[at(n, g)], axis=(c, *place)) / number + eps),
         name="scale",
     )
     normal = te.compute(x.shape, lambda *i: centered[i] * scale[i[0], i[1] // width], name=what)
-    return _scaled(normal, weight, bias, 1)
+    return _narrow(_scaled(normal, weight, bias, 1), x, weight, bias)
 
 
 @op
@@ -213,14 +230,15 @@ def local_response_norm(x: te.Tensor, size: int, alpha: float = 1e-4, beta: floa
     _channels(x, {}, "local_response_norm")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise refuse("local_response_norm", f"size: expected an integer of 1 or more, found {size!r}")
-    (r,) = loops(size)
+    (r,), wide = loops(size), _wide(x)
 
     def mean(*i: Any) -> Any:
-        value = x.at(i[0], i[1] + r - size // 2, *i[2:], mode="zero")
+        value = wide.at(i[0], i[1] + r - size // 2, *i[2:], mode="zero")
         return te.sum(value * value, axis=r) / size
 
     square = te.compute(x.shape, mean, name="square")
-    return te.compute(x.shape, lambda *i: x[i] / te.pow(k + square[i] * alpha, beta), name="local_response_norm")  # type: ignore[no-any-return]
+    normal = te.compute(x.shape, lambda *i: wide[i] / te.pow(k + square[i] * alpha, beta), name="local_response_norm")
+    return _narrow(normal, x)
 
 
 @op
@@ -230,4 +248,5 @@ def normalize(x: te.Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -
     dim = axis_of(x, axis, "normalize")
     if not p > 0:
         raise refuse("normalize", f"p: expected a positive number, found {p!r}")
-    return x / te.maximum(x.norm(p, dim, keepdims=True), eps)  # type: ignore[no-any-return]
+    wide = _wide(x)
+    return _narrow(wide / te.maximum(wide.norm(p, dim, keepdims=True), eps), x)

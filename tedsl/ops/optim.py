@@ -20,16 +20,18 @@ import numpy as np
 from autodiff import differentiate
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import made_again
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse
 from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_made, check_stepped, init, update
 from tedsl.ops.op import op
-from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, without_record, zeros_for
+from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.derivatives import value_and_grad
@@ -40,6 +42,20 @@ __all__ = [
     "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
     "momentum_step", "sgd_step", "train_step",
 ]  # fmt: skip
+
+
+def _wide(x: te.Tensor) -> te.Tensor:
+    """x in what a step is computed in, and what optimizers keep: float32 for 16-bit parameters."""
+    return te.cast(x, widened_float(x.dtype))
+
+
+def _stepped(shape: Any, element: Callable[..., tuple[Any, ...]], *old: te.Tensor) -> tuple[te.Tensor, ...]:
+    """The elements of the next parameter and of its slots, each in the dtype that it has."""
+    return te.compute(
+        shape,
+        lambda *i: tuple(te.cast(new, t.dtype) for new, t in zip(element(*i), old, strict=True)),
+        name=tuple(t.name for t in old),
+    )
 
 
 def _decayed(param: te.Tensor, grad: te.Tensor, i: tuple[Any, ...], weight_decay: float) -> Any:
@@ -61,16 +77,18 @@ def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
     """The rate of this step, where it is a function of how many were done before."""
     if not callable(lr) or isinstance(lr, te.Tensor):
         return lr
-    rate = lr(te.cast(count[()] - 1, param.dtype))
-    return te.compute((), lambda: te.cast(rate[()] if isinstance(rate, te.Tensor) else rate, param.dtype), name="lr")
+    dtype = widened_float(param.dtype)
+    rate = lr(te.cast(count[()] - 1, dtype))
+    return te.compute((), lambda: te.cast(rate[()] if isinstance(rate, te.Tensor) else rate, dtype), name="lr")
 
 
 @op
 def sgd_step(param: te.Tensor, grad: te.Tensor, lr: Any = 0.01, weight_decay: float = 0.0) -> te.Tensor:
     """param - lr (grad + weight_decay param). As torch.optim.SGD."""
     check_same_shape(grad, param, "optim.sgd_step", ("grad", "param"))
-    rate = _rate(lr, "sgd_step")
-    return te.compute(param.shape, lambda *i: param[i] - _decayed(param, grad, i, weight_decay) * rate, name=param.name)  # type: ignore[no-any-return]
+    rate, old, slope = _rate(lr, "sgd_step"), _wide(param), _wide(grad)
+    (new,) = _stepped(param.shape, lambda *i: (old[i] - _decayed(old, slope, i, weight_decay) * rate,), param)
+    return new
 
 
 @op
@@ -84,14 +102,14 @@ def momentum_step(
     """
     for tensor, name in ((grad, "grad"), (velocity, "velocity")):
         check_same_shape(tensor, param, "optim.momentum_step", (name, "param"))
-    rate = _rate(lr, "momentum_step")
+    rate, old, slope, speed = _rate(lr, "momentum_step"), *map(_wide, (param, grad, velocity))
 
     def element(*i: Any) -> Any:
-        g = _decayed(param, grad, i, weight_decay)
-        v = velocity[i] * momentum + g
-        return param[i] - (v * momentum + g if nesterov else v) * rate, v
+        g = _decayed(old, slope, i, weight_decay)
+        v = speed[i] * momentum + g
+        return old[i] - (v * momentum + g if nesterov else v) * rate, v
 
-    return te.compute(param.shape, element, name=(param.name, velocity.name))  # type: ignore[no-any-return]
+    return _stepped(param.shape, element, param, velocity)  # type: ignore[return-value]
 
 
 @op
@@ -109,27 +127,29 @@ def adam_step(
     check_integer(count, "optim.adam_step", "count")
     rate, (first, second) = _rate(lr, "adam_step"), betas
     done = te.cast(count[()], "float64")  # 1 - 0.999 has lost two digits in float32
+    old, slope, means, squares = map(_wide, (param, grad, mean, square))
 
     def scales() -> Any:
         missing, spread = (1.0 - te.pow(te.const(b, "float64"), done) for b in betas)
-        return te.cast(rate / missing, param.dtype), te.cast(te.sqrt(spread), param.dtype)
+        return te.cast(rate / missing, old.dtype), te.cast(te.sqrt(spread), old.dtype)
 
     pace, spread = te.compute((), scales, name=("pace", "spread"))
 
     def element(*i: Any) -> Any:
-        g = grad[i] if decoupled else _decayed(param, grad, i, weight_decay)
-        m = mean[i] * first + g * (1.0 - first)
-        s = square[i] * second + g * g * (1.0 - second)
-        kept = param[i] * (1.0 - rate * weight_decay) if decoupled and weight_decay else param[i]
+        g = slope[i] if decoupled else _decayed(old, slope, i, weight_decay)
+        m = means[i] * first + g * (1.0 - first)
+        s = squares[i] * second + g * g * (1.0 - second)
+        kept = old[i] * (1.0 - rate * weight_decay) if decoupled and weight_decay else old[i]
         return kept - m / (te.sqrt(s) / spread[()] + eps) * pace[()], m, s
 
-    return te.compute(param.shape, element, name=(param.name, mean.name, square.name))  # type: ignore[no-any-return]
+    return _stepped(param.shape, element, param, mean, square)  # type: ignore[return-value]
 
 
 def _clipped(grads: Any, max_norm: Any) -> Any:
-    norm = te.sqrt(reduce(add, [(g * g).sum() for g in _tensors(grads)]))
+    wide = [te.cast(g, widened_float(g.dtype)) for g in _tensors(grads)]
+    norm = te.sqrt(reduce(add, [(g * g).sum() for g in wide]))
     scale = te.minimum(max_norm / (norm + 1e-6), 1.0)
-    return each_leaf(grads, lambda g: g * scale)
+    return each_leaf(grads, lambda g: te.cast(g * te.cast(scale, widened_float(g.dtype)), g.dtype))
 
 
 _clipped_arrays = jit(_clipped)
@@ -362,7 +382,9 @@ class TrainStep:
         for a, p in zip(arrays, tensors, strict=True):
             if p.shape != a.shape:
                 raise ValueError(f"{what}: {p.name}: expected {p.shape}, found {a.shape}")
-        slots = tuple(np.zeros_like(a) for a in arrays for _ in self.optimizer.slots)
+        slots = tuple(
+            np.zeros(a.shape, widened_float(dtype_of_array(a)).numpy) for a in arrays for _ in self.optimizer.slots
+        )
         return State(self.params.nested(arrays), slots, 0)
 
     def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
@@ -422,6 +444,12 @@ class FunctionStep:
                 value, gradients = derived(closed(params, True), *data, **named)
             except KeyError as error:
                 raise _missing(error, params, name_of(f)) from error
+            except AttributeError as error:
+                if "'dict' object" not in str(error):
+                    raise
+                raise AttributeError(
+                    f"{error}: a state from te.load has dicts for dataclasses, unless told by te.load(path, like=state)"
+                ) from error
             count, kept = slots["count"] + 1, _tensors(params)
             own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
             news = _advanced(optimizer, kept, _tensors(gradients), own, count, clip)
@@ -450,7 +478,7 @@ class FunctionStep:
     def start(self, params: Any) -> State:
         """The first state, from a nest of arrays and numbers: dicts, lists, tuples and dataclasses."""
         first = as_parameters(params)
-        arrays = [leaf for leaf in leaves(closed(first, True)) if hasattr(leaf, "dtype")]
+        _, arrays = numbered(first, "start")
         if not arrays:
             raise refuse("optim.train_step", f"start: expected a nest with arrays of floats, found {params!r:.60}")
         slots = {name: each_leaf(first, zeros_for) for name in self.optimizer.slots}
@@ -542,7 +570,9 @@ def _step_of_tensors(
     nest = Parameters(given, f"te.ops.optim.train_step at {user_location()}")
     params = nest.tensors
     count = te.placeholder((), "int32", name="count")
-    own = [[te.placeholder(p.shape, p.dtype, name=f"{p.name}_{s}") for s in optimizer.slots] for p in params]
+    own = [
+        [te.placeholder(p.shape, widened_float(p.dtype), name=f"{p.name}_{s}") for s in optimizer.slots] for p in params
+    ]
     news = _advanced(optimizer, params, list(differentiate(results[0], params)), own, count, clip)
     inputs = [*data, *params, *(slot for slots in own for slot in slots), count]
     outputs = [*results, *(new for new, *_ in news), *(slot for _, *slots in news for slot in slots)]

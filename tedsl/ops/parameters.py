@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from tedsl.analysis.arrays.nests import map_leaves, subscripted
-from tedsl.lang.errors import brief
+from tedsl.lang.dtypes import as_dtype
+from tedsl.lang.errors import brief, user_location
 from tedsl.lang.tensor import Tensor
+from tedsl.ops import language as te
 from tedsl.ops.signature import leaves
+from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.numbers import weak_dtype
 from tedsl.ops.transforms.records import closed, opened
 
@@ -25,6 +28,10 @@ __all__ = [
     "without_record",
     "zeros_for",
 ]  # fmt: skip
+
+
+# What optimizers keep for parameters of 16 bits, at first.
+_WIDE_ZEROS = jit(lambda x: te.zeros(x.shape, "float32"))
 
 
 class Parameters:
@@ -116,8 +123,10 @@ def as_array(leaf: Any) -> Any:
 
 
 def zeros_for(leaf: Any) -> Any:
-    """What an optimizer begins with for a parameter."""
-    return as_array(leaf * 0) if hasattr(leaf, "dtype") else leaf
+    """What an optimizer begins with for a parameter: float32 for one of 16 bits."""
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    return as_array(leaf * 0 if as_dtype(leaf.dtype).bits > 16 else _WIDE_ZEROS(leaf))
 
 
 def as_parameters(nest: Any) -> Any:
@@ -141,13 +150,18 @@ class NestPlace:
         self.number = number
 
 
-def numbered(nest: Any) -> tuple[Any, list[Any]]:
-    """The nest with places for its arrays, and these."""
+def numbered(nest: Any, what: str) -> tuple[Any, list[Any]]:
+    """The nest with places for its arrays, all of which are floats, and these."""
     arrays: list[Any] = []
 
     def rule(leaf: Any, name: str) -> Any:
         if not hasattr(leaf, "dtype"):
             return leaf
+        if not as_dtype(leaf.dtype).is_float:
+            raise TypeError(
+                f"{what} at {user_location()}: {name} is {as_dtype(leaf.dtype)}, expected floats to take a step from; "
+                "make them floats, as with x.astype('float32')"
+            )
         arrays.append(leaf)
         return NestPlace(len(arrays) - 1)
 

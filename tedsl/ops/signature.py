@@ -17,9 +17,10 @@ import numpy as np
 from tedsl.analysis.arrays import nests
 from tedsl.lang.constants import constant, is_plain
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Expr
+from tedsl.lang.expr import Apply, Const, Expr, Var
 from tedsl.lang.keywords import own_keyword
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import topological
 
 __all__ = [
     "OpCall", "Signature", "Slot", "Static", "Template", "is_array", "is_tensor_annotation", "leaves", "map_leaves",
@@ -136,7 +137,7 @@ class Signature:
             raise ValueError(f"op {self}: argument {name!r}: {error}") from None
 
     def _static(self, value: Any, name: str) -> tuple[Any, ...]:
-        key = nests.static_key(value)
+        key = (Expr, id(value)) if isinstance(value, Expr) else nests.static_key(value)  # kept in the template
         if key is None:
             raise TypeError(f"op {self}: argument {name!r} of type {type(value).__name__} {nests.no_key_of(value)}")
         return key
@@ -216,9 +217,17 @@ def is_array(value: Any) -> bool:
     """A tensor, or an array of some framework; NumPy scalars are values like Python's."""
     if isinstance(value, (np.ndarray, Tensor)):
         return True
+    if isinstance(value, Expr):
+        return not is_size(value)
     if isinstance(value, (*nests.PLAIN, tuple, list, dict, np.generic, type)):
         return False
     return any(hasattr(value, name) for name in PROTOCOLS)
+
+
+def is_size(value: Expr) -> bool:
+    """Whether an expression is made of sizes alone, as the extents of tensors are: a static argument."""
+    nodes = topological(value)
+    return any(isinstance(e, Var) for e in nodes) and all(isinstance(e, (Var, Const, Apply)) for e in nodes)
 
 
 def leaves(value: Any) -> list[Any]:

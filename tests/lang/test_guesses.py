@@ -183,6 +183,9 @@ def view() -> Any:
             lambda: te.compute((4,), lambda i: sum(x[k, 0] for k in range(i))),
             "a sum over range(i) is te.sum(lambda k: ..., where=lambda k: k < i)",
         ),
+        (lambda: te.ops.optim.Adam("0.1"), "found '0.1'"),
+        (lambda: te.jit(lambda a: np.ones(3))(A), "te.constant(array) is one, of values that no argument changes"),
+        (lambda: te.save("q.npz", np.ones(2, complex)), "the value is complex128; save its parts, x.real and x.imag"),
         (lambda: np.digitize(x, [1, 2]), 'it is te.searchsorted(bins, x, "right")'),  # type: ignore[call-overload]
     ],
 )
@@ -472,3 +475,26 @@ def test_numbers_are_true_where_they_are_not_zero(name: str) -> None:
     np.testing.assert_array_equal(te.interpret(found, {u: a, v: b}), want)
     np.testing.assert_array_equal(te.evaluate(found, {u: a, v: b}), want)
     np.testing.assert_array_equal(te.evaluate(te.logical_not(u), {u: a}), np.logical_not(a))
+
+
+def test_sizes_may_be_arguments_of_operators() -> None:
+    n = te.var("n")
+    v = te.placeholder((n,), name="v")
+    ramp = te.op(lambda x, m: te.compute((m,), lambda i: x[i] * i))
+    np.testing.assert_array_equal(te.evaluate(ramp(v, n - 1), {v: np.ones(5, "float32")}), [0, 1, 2, 3])
+    np.testing.assert_array_equal(te.evaluate(ramp(v, n), {v: np.ones(3, "float32")}), [0, 1, 2])
+    image = te.placeholder((1, 1, 4, 4), name="image")
+    with pytest.raises(ValueError, match=r"a size of te\.var is known when a kernel is called, give arrays"):
+        te.ops.interpolate(image, size=(n, n), mode="bilinear")
+
+
+def test_what_is_loaded_has_the_shapes_of_its_pattern(tmp_path: Any) -> None:
+    te.save(tmp_path / "q.npz", {"w": np.ones(2)})
+    with pytest.raises(ValueError, match=r"w: expected shape \(3,\) as in like=, found \(2,\)"):
+        te.load(tmp_path / "q.npz", like={"w": np.ones(3)})
+    assert te.load(tmp_path / "q.npz", like={"w": np.zeros(2)})["w"].tolist() == [1, 1]
+
+
+def test_more_steps_than_there_are_cannot_be_kept() -> None:
+    with pytest.raises(ValueError, match="keep: expected 1 or more, of 1 steps, found 2"):
+        te.scan((1,), lambda u, t: te.select(t == 0, 1.0, u[t - 1]), keep=2)

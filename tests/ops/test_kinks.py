@@ -91,3 +91,74 @@ def test_slopes_of_norms_of_nothing(ours, theirs, at) -> None:
     given = torch.full((3,), at, dtype=torch.float64, requires_grad=True)
     theirs(given).backward()
     np.testing.assert_allclose(te.grad(ours)(np.full(3, at)), given.grad.numpy(), rtol=1e-9)
+
+
+HALF = np.array([300, -300, 300, -298], "float16")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda x: te.ops.layer_norm(x.reshape(1, 4), 4), lambda f, x: f.layer_norm(x.reshape(1, 4), (4,))),
+        (lambda x: te.ops.rms_norm(x.reshape(1, 4), 4), lambda f, x: f.rms_norm(x.reshape(1, 4), (4,), eps=2.0**-10)),
+        (lambda x: te.ops.group_norm(x.reshape(1, 2, 2), 1), lambda f, x: f.group_norm(x.reshape(1, 2, 2), 1)),
+        (lambda x: te.ops.instance_norm(x.reshape(1, 1, 4)), lambda f, x: f.instance_norm(x.reshape(1, 1, 4))),
+        (
+            lambda x: te.ops.batch_norm(x.reshape(4, 1), training=True),
+            lambda f, x: f.batch_norm(x.reshape(4, 1), None, None, training=True),
+        ),
+        (lambda x: te.ops.normalize(x.reshape(1, 4)), lambda f, x: f.normalize(x.reshape(1, 4))),
+        (
+            lambda x: te.ops.local_response_norm(x.reshape(1, 4, 1), 2),
+            lambda f, x: f.local_response_norm(x.reshape(1, 4, 1), 2),
+        ),
+        (
+            lambda x: te.ops.cosine_similarity(x.reshape(2, 2), x.reshape(2, 2)[::-1]),
+            lambda f, x: f.cosine_similarity(x.reshape(2, 2), x.reshape(2, 2).flip(0)),
+        ),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_norms_of_short_floats_do_not_overflow(ours, theirs, scale: float) -> None:
+    """Their squares do, or are 0; values and gradients are those of float32."""
+    x = (HALF * scale).astype("float16")
+    wide = torch.tensor(x.astype("float32"), requires_grad=True)
+    want = theirs(torch.nn.functional, wide)
+    weight = np.linspace(1, 2, want.numel(), dtype="float16").reshape(want.shape)
+    (want * torch.tensor(weight)).sum().backward()
+    found = te.jit(ours)(x)
+    assert found.dtype == "float16"
+    np.testing.assert_allclose(found, want.detach().numpy(), rtol=2e-3)
+    slope = te.grad(lambda a: (ours(a) * weight).astype("float32").sum())(x)
+    np.testing.assert_allclose(slope, wide.grad.numpy(), rtol=0.05, atol=2e-3 * float(wide.grad.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+@pytest.mark.parametrize("slope", [300.0, 1e-4, 0.0])
+def test_steps_of_short_parameters_are_made_in_float32(name: str, slope: float) -> None:
+    options = {"momentum": 0.9} if name == "SGD" else {}
+    optimizer, params = getattr(te.ops.optim, name)(lr=0.01, **options), {"w": np.ones(2, "float16")}
+    theirs = torch.ones(2, requires_grad=True)
+    reference = getattr(torch.optim, name)([theirs], lr=0.01, **options)
+    state = optimizer.init(params)
+    for _ in range(3):
+        params, state = optimizer.update(params, {"w": np.full(2, slope, "float16")}, state)
+        theirs.grad = torch.full((2,), float(np.float16(slope)))
+        reference.step()
+    np.testing.assert_allclose(params["w"], theirs.detach().numpy(), rtol=4e-3)
+    assert params["w"].dtype == "float16"
+    assert state[optimizer.slots[0]]["w"].dtype == "float32"
+
+
+def test_gradients_of_short_floats_are_clipped() -> None:
+    clipped = te.ops.optim.clip_by_global_norm({"w": np.full(4, 300.0, "float16")}, 1.0)
+    np.testing.assert_array_equal(clipped["w"], np.full(4, 0.5, "float16"))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_steps_are_taken_from_floats(dtype: str) -> None:
+    params, optimizer = {"w": np.zeros(3, dtype)}, te.ops.optim.Adam(0.1)
+    step = te.ops.optim.train_step(lambda p, x: (p["w"] * x).sum(), optimizer=optimizer)
+    for begin in (lambda: optimizer.init(params), lambda: step.start(params)):
+        with pytest.raises(TypeError, match=rf"params\['w'\] is {dtype}, expected floats to take a step from; make"):
+            begin()

@@ -93,8 +93,14 @@ def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
         return {"plain": value}
     try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if array.dtype.kind == "c":
+            raise TypeError(
+                f"{what}: {name or 'the value'} is {array.dtype}; save its parts, x.real and x.imag, as two arrays"
+            )
         dtype = str(as_dtype(array.dtype.name))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        if str(error).startswith(what):
+            raise
         found = f"{type(value).__name__} ({value!r:.40})"
         raise TypeError(f"{what}: {name or 'the value'} is {found}, expected an array, a number or text") from None
     name = name or "value"
@@ -119,6 +125,11 @@ def _put(like: Any, found: Any, name: str, what: str) -> Any:
     parts = like if isinstance(like, Mapping) else fields
     if parts is None:
         if not isinstance(like, (list, tuple)):
+            if hasattr(like, "shape") and hasattr(found, "shape") and np.shape(like) != np.shape(found):
+                raise ValueError(
+                    f"{what}: {name or 'the array'}: expected shape {np.shape(like)} as in like=, found "
+                    f"{np.shape(found)}"
+                )
             return found
         parts = dict(enumerate(like))
     given = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
