@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import groupby
@@ -12,17 +11,14 @@ from tedsl.lang.extents import simplify_extent
 from tedsl.lang.phases import part_shown, unpacked
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
+from tedsl.lang.shortened import shortened
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
 __all__ = ["abridged", "definition_text", "kind_of", "names_in", "program_text", "tensor_text"]
 
 MOST_PARTS, FEW_PARTS = 16, 4  # that are listed of a formula, and of one that has more
-WIDEST, HEAD = 320, 260  # characters of a line, and of its beginning where the middle is left out
-STRIDE, MOST_SIGN = 40, 4
-LEFT_OUT = "…"
-SIGN = re.compile(r" (?:[-+*/%&|^]|//|\*\*|<<|>>) |, ")
-PLACE = re.compile(rf"[(\[\])]|{SIGN.pattern}")
+WIDEST = 320  # characters of a line
 
 _ASSIGN = {"add": "+=", "mul": "*=", "max": "max=", "min": "min="}
 _IDENTITY_OF = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
@@ -43,45 +39,8 @@ def abridged(text: str) -> str:
         if is_part and len(lines) > MOST_PARTS:
             indent, left = lines[0].partition("with ")[0], len(lines) - FEW_PARTS
             lines[FEW_PARTS:] = [f"{indent}... and {left} more shared parts: te.display.program(...).text has them all"]
-        made += [line if len(line) <= WIDEST else _shortened(line) for line in lines]
+        made += [shortened(line, WIDEST) for line in lines]
     return "\n".join(made)
-
-
-def _shortened(line: str) -> str:
-    """A formula without a part of it, so that brackets match and operands are whole: `a + … - f(b[i - 1])`."""
-    end = line.rfind("   for ") if "   for " in line else len(line)
-    least = len(line) + len(LEFT_OUT) + MOST_SIGN - WIDEST
-    found: tuple[tuple[int, int, int], int, int] | None = None
-    for places in _places(line[:end]).values():
-        k = 0
-        for place in places:  # the next one that is far enough
-            while k < len(places) and places[k] - place < least:
-                k += 1
-            if k == len(places):
-                break
-            score = ((places[k] - place - least) // STRIDE, abs(place - HEAD), place)
-            if found is None or score < found[0]:
-                found = score, place, places[k]
-    if found is None:
-        return f"{line[:HEAD]} {LEFT_OUT} {line[HEAD + least :]}"
-    _, begin, rest = found
-    sign = SIGN.match(line, begin)
-    return f"{line[:begin]}{sign[0] if sign else ''}{LEFT_OUT}{line[rest:]}"
-
-
-def _places(line: str) -> dict[int, list[int]]:
-    """Where a formula may be cut, by the bracket around: before a sign, after an opening and before a closing one."""
-    made: dict[int, list[int]] = {}
-    around = [-1]
-    for sign in PLACE.finditer(line):
-        if sign[0] in "([":
-            around.append(sign.start())
-            made.setdefault(around[-1], []).append(sign.end())
-        else:
-            made.setdefault(around[-1], []).append(sign.start())
-            if sign[0] in ")]" and len(around) > 1:
-                around.pop()
-    return made
 
 
 def program_text(outputs: Tensor | Iterable[Tensor]) -> str:

@@ -13,6 +13,7 @@ from tedsl.lang.border_text import parts_as_said, said_at
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
+from tedsl.lang.shortened import shortened
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.tidy import tidied
 from tedsl.lang.weak import is_number, number_of
@@ -99,7 +100,7 @@ def expression_text(expr: Expr, style: Style | None = None) -> str:
 def brief(expr: Expr) -> str:
     """The text of an expression within a line of a table or a message: of a long one, its beginning and its end."""
     text = expression_text(expr, Style(tidy=True)).rpartition("\n")[2]  # parts that it shares are told by names alone
-    return text if len(text) <= BRIEF else f"{text[: BRIEF - 20]} … {text[-17:]}"
+    return shortened(text, BRIEF)
 
 
 def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:

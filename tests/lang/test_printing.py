@@ -13,6 +13,7 @@ import tedsl as te
 from tedsl.lang.expr import Apply, Const, Fn
 from tedsl.lang.functions import as_expr
 from tedsl.lang.printing import program_text
+from tedsl.lang.scalar_text import brief
 from tests.work import calls_in
 
 n = te.var("n")
@@ -260,6 +261,13 @@ def test_a_long_line_is_cut_where_operands_end() -> None:
         assert begin.endswith(("(", " + ", " - ", " * ", ", "))
         assert end.startswith((")", " + ", " - ", " * ", ", "))
         assert end.endswith(", i < n" if tensor.ndim == 2 else "   for i < n")
+
+
+def test_a_long_index_in_a_message_is_cut_where_operands_end() -> None:
+    idx, i = te.placeholder((8,), "int32", name="a_long_name_of_places"), te.reduce_axis(8, "i")
+    place = idx[i] * 3 + idx[7 - i] * (i - 4) // 2 - te.minimum(idx[i], idx[te.maximum(i - 1, 0)])
+    assert brief(te.clip(place, 0, 7)) == "te.clip(a_long_name_of_places[i] * 3 + …, 0, 7)"
+    assert brief(te.clip(idx[i], 0, 7)) == "te.clip(a_long_name_of_places[i], 0, 7)"
 
 
 def test_a_long_formula_is_printed_by_its_first_parts() -> None:
