@@ -67,11 +67,8 @@ class ReadReport:
 
     def row(self, names: Names) -> tuple[str, ...]:
         stage = "-" if self.stage is None else names.known(self.stage)
-        return names.known(self.consumer), self.read_in(names), self.kind, stage, self.reason
-
-    def read_in(self, names: Names) -> str:
-        """The read where tensors of one name are told apart by numbers."""
-        return names.known(self.source) + self.read.removeprefix(self.source.name)
+        read = names.known(self.source) + self.read.removeprefix(self.source.name)
+        return names.known(self.consumer), read, self.kind, stage, self.reason
 
 
 @dataclass(frozen=True)

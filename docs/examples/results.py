@@ -95,6 +95,10 @@ print(gradients.explain())
 print(len(gradients.gathers), "gathers,", len(gradients.scatters), "scatters")
 print(gradients.explain().zeros)
 
+# %% Explanation.names
+explanation = gradients.explain()  # tensors of one name have numbers there, as in schedules
+print([explanation.names.known(read.consumer) for read in explanation.reads])
+
 # %% Explanation.groups
 print([len(group) for group in gradients.explain().groups], "reads that are told as one")
 
