@@ -14,12 +14,12 @@ from math import prod
 
 from autodiff.integers.conditions import Condition, NonNegative, forms, mapped
 from autodiff.integers.linear import Linear, Quotient, Symbol, linear, symbol
-from autodiff.inversion.domains import Gather, Inversion
+from autodiff.inversion.domains import Gather, GatherLoop, Inversion
 from autodiff.inversion.lattice_loops import nominal
 from autodiff.inversion.questions import Question, Unknown
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["Digits", "burden", "digits_of", "is_plain"]
+__all__ = ["Digits", "burden", "digits_of", "is_least"]
 
 Box = tuple[Linear, Linear]  # begin, extent
 
@@ -37,7 +37,13 @@ class Digits:
 
     def _joined(self, g: Gather) -> Gather:
         values = (sum((g.solution[k] * w for k, w in digits), linear(0)) for digits in self.places)
-        return replace(g, solution=tuple(values))
+        return replace(g, solution=tuple(map(_loops_last, values)))
+
+
+def _loops_last(e: Linear) -> Linear:
+    """The form written from its start on: the steps of loops after it."""
+    order = sorted(e.coefficients.items(), key=lambda term: isinstance(term[0], GatherLoop))
+    return Linear(dict(order), e.constant)
 
 
 def digits_of(question: Question) -> Digits | None:
@@ -101,9 +107,9 @@ def _boxes(box: Box, weights: tuple[int, ...]) -> list[Box]:
     return [(linear(0), linear(n)) for n in extents]
 
 
-def is_plain(answer: Inversion) -> bool:
-    """Whether every element has one point at most, without anything to ask."""
-    return not answer.opaque and len(answer.gathers) == 1 and not (answer.gathers[0].loops or answer.gathers[0].guards)
+def is_least(answer: Inversion) -> bool:
+    """Whether no answer costs less: every iteration is a point that reaches the element, without anything to ask."""
+    return not answer.opaque and len(answer.gathers) == 1 and not answer.gathers[0].guards
 
 
 def burden(answer: Inversion) -> tuple[int, int, int, int]:

@@ -17,7 +17,7 @@ from autodiff.integers.conditions import Condition, conjuncts, forms, normal, su
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
 from autodiff.integers.memory import Memory
 from autodiff.integers.polyhedra import KnownInequalities
-from autodiff.inversion.digits import burden, digits_of, is_plain
+from autodiff.inversion.digits import burden, digits_of, is_least
 from autodiff.inversion.domains import ON_DATA, Gather, GatheredAxis, GatherLoop, Inversion, TargetIndex, Variable
 from autodiff.inversion.lattice_loops import Setting, nominal
 from autodiff.inversion.parts import cost, free_part, parts_of, renamed
@@ -93,7 +93,7 @@ def _best(question: Question, steps: int) -> Inversion:
     if digits is None:
         return _remembered(question, steps)
     found = digits.joined(_remembered(digits.question, steps))
-    return found if is_plain(found) else min(_remembered(question, steps), found, key=burden)
+    return found if is_least(found) else min(_remembered(question, steps), found, key=burden)
 
 
 _answers: Memory[tuple[Question, int], Inversion] = Memory()

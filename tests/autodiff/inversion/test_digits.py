@@ -13,6 +13,12 @@ from sympy import Eq, Mod, Piecewise, floor, symbols
 
 import tedsl as te
 from autodiff import invert
+from autodiff.integers.budget import Budget
+from autodiff.integers.linear import floordiv, mod, symbol
+from autodiff.inversion import invert as inverting
+from autodiff.inversion.domains import Inversion, Variable
+from autodiff.inversion.invert import _Inverter
+from autodiff.inversion.questions import Question
 
 i, j, k, x, y = symbols("i j k x y", integer=True)
 
@@ -118,3 +124,18 @@ def test_the_gradient_of_a_read_in_morton_order() -> None:
     for place in range(16):
         expected[place // 8 % 2 * 2 + place // 2 % 2, place // 4 % 2 * 2 + place % 2] += values[place]
     np.testing.assert_array_equal(te.interpret(gradients[0], {image: np.zeros((4, 4)), head: values}), expected)
+
+
+def test_what_digits_say_without_guards_is_not_asked_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of their iterations is a point that reaches the element: no other answer has fewer."""
+    asked: list[Question] = []
+
+    def answered(question: Question, steps: int) -> Inversion:
+        asked.append(question)
+        return _Inverter(question, Budget(steps)).answer()
+
+    monkeypatch.setattr(inverting, "_remembered", answered)
+    z = symbol("z")
+    found = inverting.invert([Variable("z", 96)], [mod(z, 16) + 16 * floordiv(z, 32)], [48])
+    assert [str(e) for g in found.gathers for e in g.solution] == ["-(q0 % 16) + 2*q0 + 16*t0"]
+    assert len(asked) == 1
