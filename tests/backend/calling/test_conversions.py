@@ -147,7 +147,7 @@ def test_lists_and_numbers_take_the_dtype_of_the_input(affine: Kernel) -> None:
         ("float32", [np.float64(1), 2, 3], TypeError, r"found float64; give casting='same_kind' in the call"),
         ("float32", ["a", "b", "c"], TypeError, r"expected dtype float32, found <U1; give numbers"),
         ("float32", [1, 2], ValueError, "expected extent 3"),
-        ("float32", 1.0, TypeError, "expected an array of float32, found float"),
+        ("float32", 1.0, TypeError, r"expected an array of float32 of shape \(3,\), found float"),
     ],
 )  # fmt: skip
 def test_what_a_list_cannot_be(dtype: str, given: Any, error: type[Exception], told: str) -> None:
