@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from schedules.default import WHERE, Completion, Machine, completion
+from schedules.default import WHERE, Completion, Machine, completion, left_open
 from schedules.directives import (
     Auto,
     ComputeAt,
     ComputeInline,
     ComputeRoot,
     Directive,
+    Split,
     StoreAt,
     StoreRoot,
+    Vectorize,
 )
 from schedules.loops import one_of
 from schedules.placing.placement import placed
@@ -28,7 +30,16 @@ from tedsl.lang.expr import Var
 from tedsl.lang.tensor import Extern, Operation, Scan, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["AUTOSCHEDULERS", "SCHEDULERS", "advanced", "check_limits", "machine_for", "on_machines", "why_not_built"]
+__all__ = [
+    "AUTOSCHEDULERS",
+    "SCHEDULERS",
+    "advanced",
+    "check_limits",
+    "machine_for",
+    "on_machines",
+    "vectors_by_default",
+    "why_not_built",
+]
 
 AUTOSCHEDULERS = ("mullapudi2016", "adams2019", "li2018", "anderson2021")
 SCHEDULERS = ("default", *AUTOSCHEDULERS)
@@ -101,13 +112,30 @@ def why_not_built(plan: Plan) -> str:
             return str(error)
     else:
         return ""
-    kinds = {v.kind for key in plan.loops for v in plan.nest(*key).levels}
-    machine = machine_for("cuda" if any(kind.startswith("gpu") for kind in kinds) else "host")
     try:
-        completion(plan, (), plan.program.outputs, machine.tuned())
+        completion(plan, (), plan.program.outputs, _machine_of(plan))
     except ScheduleError as error:
         return str(error)
     return ""
+
+
+def vectors_by_default(plan: Plan) -> list[str]:
+    """Where te.build makes vectors of loops that nobody spoke of, in a plan that it does not refuse."""
+    if not _MACHINES:
+        return []
+    made = left_open(plan, _machine_of(plan))
+    vectors = {(d.stage, d.definition, d.loop) for d in made if isinstance(d, Vectorize)}
+    return [
+        f"{d.stage}{'.init' if d.definition == 'init' else ''} along {d.loop}"
+        for d in made
+        if isinstance(d, Split) and (d.stage, d.definition, d.inner) in vectors
+    ]
+
+
+def _machine_of(plan: Plan) -> Machine:
+    """The machine that a plan is for, by its loops."""
+    kinds = {v.kind for key in plan.loops for v in plan.nest(*key).levels}
+    return machine_for("cuda" if any(kind.startswith("gpu") for kind in kinds) else "host").tuned()
 
 
 def _in_order(directives: Iterable[Directive]) -> list[Directive]:

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from schedules.automatic import advanced, machine_for, why_not_built
+from schedules.automatic import advanced, machine_for, vectors_by_default, why_not_built
 from schedules.directives import (
     Auto,
     Directive,
@@ -281,6 +281,9 @@ class Schedule(Rich):
         lines = [schedule_text(self.plan)]
         if left:
             lines.append(f"left to the default schedule: {', '.join(left)} (.auto() shows its loops)")
+        vectors = [] if reason else vectors_by_default(self.plan)
+        if vectors:
+            lines.append(f"vectors by default: {', '.join(vectors)}")
         if reason:
             lines.append(f"cannot be built yet: {reason}")
         elif not left and self._is_free():

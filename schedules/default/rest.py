@@ -5,7 +5,7 @@ Vectors lie along the last axis, where its iterations are independent and memory
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from schedules.default.gpu.kernels import spread
 from schedules.default.neighbors import along
@@ -20,7 +20,7 @@ from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan
 
-__all__ = ["plan_rest"]
+__all__ = ["left_open", "plan_rest"]
 
 
 def plan_rest(
@@ -36,21 +36,34 @@ def plan_rest(
     for op in stages:
         if isinstance(op, Extern) or op.name in plan.complete:
             continue
-        if op.name not in spoken:
-            if not isinstance(op, Compute) and op.name not in plan.places:
-                made.append(ComputeRoot(stage=op.name))
-                made += [d for x in definitions_of(op) for d in _filled(plan.nest(op.name, x), op, machine)]
-            continue
-        place = places[op.name]
-        if place.kind == "inline" or (machine.gpu is not None and _is_on_gpu(plan, places, place)):
-            continue
-        for definition in definitions_of(op):
-            if (op.name, definition) not in busy and (op.name, definition) not in plan.loops:
-                made += _filled(plan.nest(op.name, definition), op, machine)
+        if op.name in spoken:
+            made += _left_open(plan, op.name, op, places, busy, machine)
+        elif not isinstance(op, Compute) and op.name not in plan.places:
+            made.append(ComputeRoot(stage=op.name))
+            made += [d for x in definitions_of(op) for d in _filled(plan.nest(op.name, x), op, machine)]
     return made
 
 
-def _loops_in_use(plan: Plan, places: dict[str, Placement]) -> set[tuple[str, Definition]]:
+def left_open(plan: Plan, machine: Machine) -> list[Directive]:
+    """Directives for the loops that nobody said anything about, of the stages that somebody spoke of."""
+    places, program = placed(plan, checked=False), plan.program.stages
+    busy = _loops_in_use(plan, places)
+    said = plan.spoken() - plan.complete
+    return [d for name in program if name in said for d in _left_open(plan, name, program[name], places, busy, machine)]
+
+
+def _left_open(
+    plan: Plan, stage: str, op: Operation, places: Mapping[str, Placement], busy: set[tuple[str, Definition]],
+    machine: Machine,
+) -> list[Directive]:  # fmt: skip
+    place = places[stage]
+    if place.kind == "inline" or (machine.gpu is not None and _is_on_gpu(plan, places, place)):
+        return []
+    own = [x for x in definitions_of(op) if (stage, x) not in busy and (stage, x) not in plan.loops]
+    return [d for x in own for d in _filled(plan.nest(stage, x), op, machine)]
+
+
+def _loops_in_use(plan: Plan, places: Mapping[str, Placement]) -> set[tuple[str, Definition]]:
     """The definitions with loops at which other stages are computed or stored."""
     used = {(p.consumer, p.loop) for p in places.values() if p.kind == "at"}
     used |= {p.store for p in places.values() if p.store is not None and p.store[0]}
@@ -58,7 +71,7 @@ def _loops_in_use(plan: Plan, places: dict[str, Placement]) -> set[tuple[str, De
     return shared | {(consumer, plan.definition(consumer, loop)) for consumer, loop in used}
 
 
-def _is_on_gpu(plan: Plan, places: dict[str, Placement], place: Placement) -> bool:
+def _is_on_gpu(plan: Plan, places: Mapping[str, Placement], place: Placement) -> bool:
     """Whether a stage is computed inside a GPU kernel, which has spread its loops already."""
     return place.kind == "at" and any(
         level.kind.startswith("gpu") for _, level in around(plan, places, place.consumer, place.loop)

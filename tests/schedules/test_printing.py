@@ -214,9 +214,26 @@ def test_what_is_left_to_the_default_schedule_has_no_loops() -> None:
             for ji < 8:
               j = jo*8 + ji
               out[i, j] = detail[i, j] * 20.0 + blurred[i, j]
-        left to the default schedule: rows, detail (.auto() shows its loops)""")
+        left to the default schedule: rows, detail (.auto() shows its loops)
+        vectors by default: blurred along j""")
     page = re.sub(r"<[^>]*>", "", s._repr_html_())
     assert "detail: left to the default schedule" in page
+
+
+def test_vectors_by_default_are_those_of_the_kernel() -> None:
+    image, rows = source()
+    out = te.compute((26,), lambda i: te.sum(lambda k: rows[i, k]), name="out")
+    s = te.Schedule(out)
+    s[out].split("i", 8)
+    s[rows].compute_at(out, "io")
+    assert str(s).splitlines()[-1] == "vectors by default: rows along j, out.init along i"
+    lines = [line.strip() for line in te.build(image, out, schedule=s).loop_nest().splitlines()]
+    found = {line.split(" in ")[0] for line in lines if line.startswith("vectorized")}
+    assert found == {"vectorized j.j_v", "vectorized i.i_v"}
+    s[rows].never_partition("j")
+    s[out].init.never_partition("i")
+    assert "vectors" not in str(s)
+    assert "vectorized" not in te.build(image, out, schedule=s).loop_nest()
 
 
 def test_a_schedule_that_says_nothing_says_so() -> None:
