@@ -488,13 +488,6 @@ def test_sizes_may_be_arguments_of_operators() -> None:
         te.ops.interpolate(image, size=(n, n), mode="bilinear")
 
 
-def test_what_is_loaded_has_the_shapes_of_its_pattern(tmp_path: Any) -> None:
-    te.save(tmp_path / "q.npz", {"w": np.ones(2)})
-    with pytest.raises(ValueError, match=r"w: expected shape \(3,\) as in like=, found \(2,\)"):
-        te.load(tmp_path / "q.npz", like={"w": np.ones(3)})
-    assert te.load(tmp_path / "q.npz", like={"w": np.zeros(2)})["w"].tolist() == [1, 1]
-
-
 def test_more_steps_than_there_are_cannot_be_kept() -> None:
     with pytest.raises(ValueError, match="keep: expected 1 or more, of 1 steps, found 2"):
         te.scan((1,), lambda u, t: te.select(t == 0, 1.0, u[t - 1]), keep=2)

@@ -52,7 +52,7 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """What `te.save` wrote. A file that another program wrote gives a dict of arrays by name.
 
     Records come back as dicts of their fields, since nothing in a file is run; `like` is a nest of the same structure,
-    whose records are made again: `state = te.load(path, like=state)`.
+    whose records are made again: `state = te.load(path, like=state)`. Shapes are those in the file.
     """
     found = _read(path)
     return found if like is None else _put(like, found, "", f"te.load of {str(path)!r:.80} at {user_location()}")
@@ -125,11 +125,6 @@ def _put(like: Any, found: Any, name: str, what: str) -> Any:
     parts = like if isinstance(like, Mapping) else fields
     if parts is None:
         if not isinstance(like, (list, tuple)):
-            if hasattr(like, "shape") and hasattr(found, "shape") and np.shape(like) != np.shape(found):
-                raise ValueError(
-                    f"{what}: {name or 'the array'}: expected shape {np.shape(like)} as in like=, found "
-                    f"{np.shape(found)}"
-                )
             return found
         parts = dict(enumerate(like))
     given = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
