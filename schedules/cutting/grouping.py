@@ -25,6 +25,7 @@ __all__ = ["Groups"]
 
 SMALL = 4096  # bytes of the results of a stage that may share a kernel
 MOST_INSIDE = 3  # loop nests of such a stage
+MOST_NUMBERS = 16  # results of one element each that one kernel makes of the same
 
 Nests = Mapping[str, frozenset[str]]
 
@@ -76,6 +77,7 @@ class Groups:
         What is joined depends on what is near alone, and nothing is joined twice that is alike, so that repeated
         layers are cut alike and what repeats is compiled once.
         """
+        self._join_numbers()
         reads, depth = self._reads(), dict[str, int]()
         for group in self.in_order():
             depth[group] = 1 + max((depth[g] for g in reads[group]), default=0)
@@ -85,6 +87,25 @@ class Groups:
             near.visit(group)
         for a, b in near.joined:
             self._join(a, b)
+
+    def _join_numbers(self) -> None:
+        """Let single numbers that are made of the same share kernels: none of them is read for another one."""
+        reads, kinds, inside, stages = self._reads(), self._kinds(), self._inside(), self._plan.program.stages
+        together: dict[tuple[frozenset[str], frozenset[Tensor]], list[dict[Kind, str]]] = {}
+        for group in self.in_order():
+            if group not in kinds or any(t.ndim for name in self._members[group] for t in stages[name].outputs):
+                continue
+            given = frozenset(t for name in inside[group] for t in stages[name].inputs if isinstance(t.op, Placeholder))
+            if not given and not reads[group]:
+                continue
+            shared = together.setdefault((frozenset(reads[group]), given), [{}])
+            if len(shared[-1]) == MOST_NUMBERS:
+                shared.append({})
+            shared[-1].setdefault(kinds[group], group)
+        for shared in together.values():
+            for first, *others in (list(groups.values()) for groups in shared):
+                for other in others:
+                    self._join(first, other)
 
     def _join(self, a: str, b: str) -> None:
         """Make one group of those of two stages."""
@@ -118,13 +139,17 @@ class Groups:
                 found[group].update(t for t, home in large.items() if home != group)
         return found
 
-    def _kinds(self) -> dict[str, Kind]:
-        """What alike groups have in common, for those that are small."""
-        inside: dict[str, list[str]] = {group: [] for group in self._members}
+    def _inside(self) -> dict[str, list[str]]:
+        """The stages of each group, with those that are computed in its loops."""
+        found: dict[str, list[str]] = {group: [] for group in self._members}
         for name in self._plan.program.stages:
             for group in {self.of[nest] for nest in self._nests[name]}:
-                inside[group].append(name)
-        found = {group: self._kind(group, names) for group, names in inside.items()}
+                found[group].append(name)
+        return found
+
+    def _kinds(self) -> dict[str, Kind]:
+        """What alike groups have in common, for those that are small."""
+        found = {group: self._kind(group, names) for group, names in self._inside().items()}
         return {group: kind for group, kind in found.items() if kind is not None}
 
     def _kind(self, group: str, inside: Sequence[str]) -> Kind | None:

@@ -153,3 +153,17 @@ def test_no_kernel_reads_all_summands_of_a_small_gradient() -> None:
     found = parts([x, w], list(te.differentiate(te.compute((), lambda: te.sum(lambda i: h[i])), [w])))
     assert max(len(part.inputs) for part in found) <= 3 * 9
     assert len({part.digest for part in found}) < 16
+
+
+@pytest.mark.parametrize("taps", [14, 20])
+def test_single_numbers_that_are_made_of_the_same_are_one_part_or_a_few(taps: int) -> None:
+    """As a user writes them tap by tap: `te.sin(angle) * k` is a tensor of one element for each."""
+    x, angle = te.placeholder((64, 64), name="x"), te.placeholder((), name="angle")
+    y = x
+    for k in range(taps):
+        y = y + te.cos(x * (te.sin(angle) * float(k + 2)))
+    _, cut = Planner().parts([x, angle], [y], HOST, 2)
+    found = [tuple(part.plan.program.stages) for part in cut]
+    numbers = [names for names in found if not any("add" in name or "cos" in name for name in names)]
+    assert sum(name.startswith("mul") for names in numbers for name in names) == taps
+    assert len(numbers) == -(-taps // 16)
