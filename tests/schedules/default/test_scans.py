@@ -159,7 +159,7 @@ def test_steps_to_keep(reverse: bool) -> None:
     np.testing.assert_array_equal(te.interpret(last, {x: values}), want)
     assert "(the last 3 steps are kept)" in str(te.Schedule(last).auto())
     for wrong in (0, 21, "all"):
-        with pytest.raises(ValueError, match="from 1 to 20"):
+        with pytest.raises(ValueError, match="keep: expected 1 or more, of 20 steps"):
             te.scan((20, 4), body, reverse=reverse, keep=wrong)  # type: ignore[arg-type]
 
 
