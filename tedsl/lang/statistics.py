@@ -27,7 +27,10 @@ def _widened(x: Any, what: str) -> tuple[Tensor, DType]:
     return fn.cast(source, widened_float(result)), result
 
 
-def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what: str) -> Tensor:
+def _variance(
+    x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what: str, root: Callable[[Any], Any] | None = None
+) -> Tensor:
+    """The variance, or a root of it, which is taken before a result of 16 bits is made."""
     source, result = _widened(x, what)
     if isinstance(ddof, bool) or not isinstance(ddof, (int, float)):
         raise TypeError(f"{what} at {user_location()}: ddof is a number, found {ddof!r:.40}")
@@ -39,7 +42,8 @@ def _variance(x: Any, axis: Any, ddof: float, keepdims: bool, chosen: Any, what:
     else:
         each = broadcast_to(as_tensor(chosen, what), source.extents)
         divisor = fn.maximum(_sum(fn.cast(each, source.dtype), axis, keepdims) - ddof, 0.0)
-    return fn.cast(square / divisor, result)  # type: ignore[no-any-return]
+    found = square / divisor
+    return fn.cast(found if root is None else _root(found, root), result)  # type: ignore[no-any-return]
 
 
 @takes_variables
@@ -54,7 +58,7 @@ variance.__name__ = "var"  # as a method; te.var makes a symbol
 @takes_variables
 def std(x: Any, axis: Any = None, keepdims: bool = False, *, ddof: float = 0, where: Any = None) -> Tensor:
     """The square root of `x.var`, with its arguments and gradient 0 at 0."""
-    return _root(_variance(x, axis, ddof, keepdims, where, "te.std"), fn.sqrt)  # type: ignore[no-any-return]
+    return _variance(x, axis, ddof, keepdims, where, "te.std", fn.sqrt)
 
 
 @takes_variables

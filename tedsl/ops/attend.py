@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_extent, check_float, loops, refuse
 from tedsl.ops.normalization import softmax
@@ -81,7 +82,8 @@ def streaming_attention(
     """
     _check(q, k, v, "streaming_attention")
     _check_scale(q, scale, "streaming_attention")
-    scores = _scores(q, k, scale, None, causal)
+    dtype = widened_float(q.dtype)
+    scores, values = (te.cast(t, dtype) for t in (_scores(q, k, scale, None, causal), v))
     (s,) = loops(k.shape[-2], name="s")
 
     def combine(a: Any, b: Any) -> Any:
@@ -93,7 +95,8 @@ def streaming_attention(
 
     def element(*i: Any) -> Any:
         score_at, value_at = (*i[:-1], s), (*i[:-2], s, i[-1])
-        return online((scores[score_at], te.const(1.0, q.dtype), v[value_at]), axis=s)
+        return online((scores[score_at], te.const(1.0, dtype), values[value_at]), axis=s)
 
     _, weight, value = te.compute((*q.shape[:-1], v.shape[-1]), element, name=("top", "weight", "value"))
-    return te.compute(value.shape, lambda *i: value[i] / weight[i], name="streaming_attention")  # type: ignore[no-any-return]
+    found = te.compute(value.shape, lambda *i: value[i] / weight[i], name="streaming_attention")
+    return te.cast(found, q.dtype)  # type: ignore[no-any-return]

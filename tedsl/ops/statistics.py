@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import axis_of, check_float, check_rank, loops, refuse, size_of
 from tedsl.ops.op import op
@@ -38,24 +39,27 @@ def welford(x: te.Tensor, axis: int = -1, correction: float = 1.0) -> tuple[te.T
         return count, a[1] + apart * part, a[2] + b[2] + apart * apart * a[0] * part
 
     moments = te.reducer(combine, (0.0, 0.0, 0.0))
-    one, zero = te.const(1.0, x.dtype), te.const(0.0, x.dtype)
+    wide = te.cast(x, widened_float(x.dtype))
+    one, zero = te.const(1.0, wide.dtype), te.const(0.0, wide.dtype)
     names = ("count", "mean", "squares")
-    count, mean, squares = te.compute(shape, lambda *i: moments((one, x[_at(i, dim, k)], zero), axis=k), name=names)
-    return te.compute(shape, lambda *i: squares[i] / (count[i] - correction), name="variance"), mean
+    count, mean, squares = te.compute(shape, lambda *i: moments((one, wide[_at(i, dim, k)], zero), axis=k), name=names)
+    variance = te.compute(shape, lambda *i: squares[i] / (count[i] - correction), name="variance")
+    return te.cast(variance, x.dtype), te.cast(mean, x.dtype)
 
 
 @op
 def var_mean(x: te.Tensor, axis: int = -1, correction: float = 1.0) -> tuple[te.Tensor, te.Tensor]:
     """The variance and mean of x along an axis in two passes. As torch.var_mean."""
     dim, k, shape = _along(x, axis, "var_mean")
-    mean = x.mean(dim)
+    wide = te.cast(x, widened_float(x.dtype))
+    mean = wide.mean(dim)
     count = size_of(x, (dim,))
 
     def variance(*i: Any) -> Any:
-        d = x[_at(i, dim, k)] - mean[i]
+        d = wide[_at(i, dim, k)] - mean[i]
         return te.sum(d * d, axis=k) / (count - correction)
 
-    return te.compute(shape, variance, name="variance"), mean
+    return te.cast(te.compute(shape, variance, name="variance"), x.dtype), te.cast(mean, x.dtype)
 
 
 @op
@@ -69,9 +73,11 @@ def streaming_logsumexp(x: te.Tensor, axis: int = -1) -> te.Tensor:
         return top, a[1] * left + b[1] * right
 
     online = te.reducer(combine, (float("-inf"), 0.0))
-    one = te.const(1.0, x.dtype)
-    top, total = te.compute(shape, lambda *i: online((x[_at(i, dim, k)], one), axis=k), name=("top", "total"))
-    return te.compute(shape, lambda *i: top[i] + te.log(total[i]), name="streaming_logsumexp")  # type: ignore[no-any-return]
+    wide = te.cast(x, widened_float(x.dtype))
+    one = te.const(1.0, wide.dtype)
+    top, total = te.compute(shape, lambda *i: online((wide[_at(i, dim, k)], one), axis=k), name=("top", "total"))
+    found = te.compute(shape, lambda *i: top[i] + te.log(total[i]), name="streaming_logsumexp")
+    return te.cast(found, x.dtype)  # type: ignore[no-any-return]
 
 
 def shrunk(score: Any, top: Any) -> Any:

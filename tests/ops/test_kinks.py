@@ -162,3 +162,23 @@ def test_steps_are_taken_from_floats(dtype: str) -> None:
     for begin in (lambda: optimizer.init(params), lambda: step.start(params)):
         with pytest.raises(TypeError, match=rf"params\['w'\] is {dtype}, expected floats to take a step from; make"):
             begin()
+
+
+def test_one_pass_over_short_floats_adds_in_float32() -> None:
+    x = np.zeros(5000, "float16")
+    np.testing.assert_allclose(te.jit(lambda a: te.ops.streaming_logsumexp(a, axis=0))(x), np.log(5000), rtol=1e-3)
+    q, k, v = (np.ones((1, n, 4), "float16") for n in (2, 5000, 5000))
+    np.testing.assert_allclose(te.jit(te.ops.streaming_attention)(q, k, 3 * v), np.full((1, 2, 4), 3.0), rtol=1e-3)
+    assert te.jit(te.ops.streaming_attention)(q, k, v).dtype == "float16"
+    odd = np.linspace(0.9, 1.1, 5000).astype("float16")
+    for moments in (te.ops.welford, te.ops.var_mean):
+        variance, mean = te.jit(lambda a, moments=moments: moments(a, axis=0))(odd)
+        np.testing.assert_allclose([variance, mean], [odd.astype("float64").var(ddof=1), 1.0], rtol=2e-3)
+
+
+def test_a_deviation_is_there_where_its_square_is_not() -> None:
+    """The variance of these is infinite in float16."""
+    x = np.resize(HALF, 4000)
+    found = te.jit(lambda a: a.std())(x)
+    assert found.dtype == "float16"
+    np.testing.assert_allclose(found, np.std(x.astype("float32")), rtol=1e-3)
