@@ -11,11 +11,12 @@ from tedsl.lang.elements import normal_axis, product, same_shape, shape_text
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent
+from tedsl.lang.reducing import widened_float
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
     "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape", "check_tensor",
-    "loops", "one_of", "per_axis", "refuse", "replaced", "size_of", "vector",
+    "loops", "one_of", "per_axis", "refuse", "replaced", "size_of", "vector", "wide_of",
 ]  # fmt: skip
 
 
@@ -93,6 +94,12 @@ def per_axis(value: Any, count: int, what: str, name: str, least: int = 1) -> tu
             told = "; a size of te.var is known when a kernel is called, give arrays" if is_size else ""
             raise refuse(what, f"{name}: expected integers of {least} or more, found {value!r}{told}")
     return given
+
+
+def wide_of(x: Tensor) -> Tensor:
+    """x in the floats that sums are made in, float32 for 16-bit ones, whose squares overflow."""
+    wide: Tensor = fn.cast(x, widened_float(x.dtype))
+    return wide
 
 
 def one_of(value: Any, allowed: Sequence[str], what: str, name: str) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
-from tedsl.ops.arguments import axis_of, check_float, replaced
+from tedsl.ops.arguments import axis_of, check_float, replaced, wide_of
 from tedsl.ops.op import op
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"]
@@ -58,7 +57,7 @@ def _running(x: te.Tensor, axis: Any, what: str, wins: Callable[[Any, Any], Any]
 def logcumsumexp(x: te.Tensor, axis: int) -> te.Tensor:
     """y[t] = log(exp(x[0]) + ... + exp(x[t])), without overflow. As torch.logcumsumexp."""
     check_float(x, "logcumsumexp", "x")
-    dim, wide = axis_of(x, axis, "logcumsumexp"), te.cast(x, widened_float(x.dtype))
+    dim, wide = axis_of(x, axis, "logcumsumexp"), wide_of(x)
 
     def body(y: te.Tensor, *i: Any) -> Any:
         before = y[replaced(i, dim, i[dim] - 1)]

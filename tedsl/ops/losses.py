@@ -6,7 +6,6 @@ from typing import Any
 
 from tedsl.analysis.messages import meant
 from tedsl.lang.dtypes import promote
-from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import (
     axis_of,
@@ -19,6 +18,7 @@ from tedsl.ops.arguments import (
     refuse,
     size_of,
     vector,
+    wide_of,
 )
 from tedsl.ops.normalization import log_softmax_of
 from tedsl.ops.op import op
@@ -259,6 +259,6 @@ def cosine_similarity(x: te.Tensor, y: te.Tensor, axis: int = 1, eps: float = 1e
     check_float(x, "cosine_similarity", "x")
     check_same_shape(x, y, "cosine_similarity", ("x", "y"))
     dim = axis_of(x, axis, "cosine_similarity")
-    wide = [te.cast(t, widened_float(t.dtype)) for t in (x, y)]
+    wide = [wide_of(t) for t in (x, y)]
     norms = [te.maximum(t.norm(axis=dim), eps) for t in wide]
     return te.cast((wide[0] * wide[1]).sum(dim) / (norms[0] * norms[1]), promote([x.dtype, y.dtype]))  # type: ignore[no-any-return]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tedsl.lang.dtypes import promote
-from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
-from tedsl.ops.arguments import axis_of, check_extent, check_float, loops, refuse, size_of, vector
+from tedsl.ops.arguments import axis_of, check_extent, check_float, loops, refuse, size_of, vector, wide_of
 from tedsl.ops.op import op
 
 __all__ = [
@@ -42,11 +41,6 @@ def logsumexp(x: te.Tensor, axis: int = -1, keepdims: bool = False) -> te.Tensor
     """log(sum of exp(x)) along an axis; -inf where all elements are -inf. As torch.logsumexp."""
     check_float(x, "logsumexp", "x")
     return x.logsumexp(axis_of(x, axis, "logsumexp"), keepdims)  # type: ignore[no-any-return]
-
-
-def _wide(x: te.Tensor) -> te.Tensor:
-    """x in the floats that sums are made in: squares of 16-bit ones would overflow."""
-    return te.cast(x, widened_float(x.dtype))
 
 
 def _narrow(y: te.Tensor, *given: te.Tensor | None) -> te.Tensor:
@@ -104,7 +98,7 @@ def layer_norm(
     weight and bias have that shape. As torch.nn.functional.layer_norm.
     """
     axes = _trailing(x, normalized_shape, {"weight": weight, "bias": bias}, "layer_norm")
-    return _narrow(_scaled(_normal(_wide(x), axes, eps), weight, bias, None), x, weight, bias)
+    return _narrow(_scaled(_normal(wide_of(x), axes, eps), weight, bias, None), x, weight, bias)
 
 
 @op
@@ -117,7 +111,7 @@ def rms_norm(
     """
     axes = _trailing(x, normalized_shape, {"weight": weight}, "rms_norm")
     least = {64: 2.0**-52, 32: 2.0**-23}.get(x.dtype.bits, 2.0**-10) if eps is None else eps
-    wide = _wide(x)
+    wide = wide_of(x)
     normal = wide / te.sqrt((wide * wide).mean(axes, keepdims=True) + least)
     return _narrow(_scaled(normal, weight, None, None), x, weight)
 
@@ -144,12 +138,12 @@ def batch_norm(
     """
     given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
     _channels(x, given, "batch_norm")
-    wide = _wide(x)
+    wide = wide_of(x)
     if training:
         return _narrow(_scaled(_normal(wide, (0, *range(2, x.ndim)), eps), weight, bias, 1), x, weight, bias)
     if running_mean is None or running_var is None:
         raise refuse("batch_norm", "running_mean and running_var are needed unless training=True; found None")
-    scale = te.compute(running_var.shape, lambda c: 1.0 / te.sqrt(_wide(running_var)[c] + eps), name="scale")
+    scale = te.compute(running_var.shape, lambda c: 1.0 / te.sqrt(wide_of(running_var)[c] + eps), name="scale")
     normal = te.compute(x.shape, lambda *i: (wide[i] - running_mean[i[1]]) * scale[i[1]], name="batch_norm")
     return _narrow(_scaled(normal, weight, bias, 1), x, running_mean, running_var, weight, bias)
 
@@ -160,7 +154,7 @@ def running_stats(
 ) -> tuple[te.Tensor, te.Tensor]:
     """The running mean and (unbiased) variance of every channel, moved by `momentum` toward those of the batch x."""
     _channels(x, {"running_mean": running_mean, "running_var": running_var}, "running_stats")
-    axes, wide = (0, *range(2, x.ndim)), _wide(x)
+    axes, wide = (0, *range(2, x.ndim)), wide_of(x)
     mean = wide.mean(axes)
     centered = te.compute(x.shape, lambda *i: wide[i] - mean[i[1]], name="centered")
     count = size_of(x, axes)
@@ -193,7 +187,7 @@ def instance_norm(
 ) -> te.Tensor:
     """group_norm with every channel a group of its own. As torch.nn.functional.instance_norm."""
     _channels(x, {"weight": weight, "bias": bias}, "instance_norm")
-    normal = _normal(_wide(x), tuple(range(2, x.ndim)), eps)
+    normal = _normal(wide_of(x), tuple(range(2, x.ndim)), eps)
     return _narrow(_scaled(normal, weight, bias, 1), x, weight, bias)
 
 
@@ -208,7 +202,7 @@ def _group_norm(
     width = channels // groups
     c, *place = loops(width, *x.shape[2:])
     number = size_of(x, range(1, x.ndim)) / groups
-    stats, wide = (x.shape[0], groups), _wide(x)
+    stats, wide = (x.shape[0], groups), wide_of(x)
 
     def at(n: Any, g: Any) -> Any:
         return (n, g * width + c, *place)
@@ -230,7 +224,7 @@ def local_response_norm(x: te.Tensor, size: int, alpha: float = 1e-4, beta: floa
     _channels(x, {}, "local_response_norm")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise refuse("local_response_norm", f"size: expected an integer of 1 or more, found {size!r}")
-    (r,), wide = loops(size), _wide(x)
+    (r,), wide = loops(size), wide_of(x)
 
     def mean(*i: Any) -> Any:
         value = wide.at(i[0], i[1] + r - size // 2, *i[2:], mode="zero")
@@ -248,5 +242,5 @@ def normalize(x: te.Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -
     dim = axis_of(x, axis, "normalize")
     if not p > 0:
         raise refuse("normalize", f"p: expected a positive number, found {p!r}")
-    wide = _wide(x)
+    wide = wide_of(x)
     return _narrow(wide / te.maximum(wide.norm(p, dim, keepdims=True), eps), x)

@@ -26,7 +26,7 @@ from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import made_again
 from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
-from tedsl.ops.arguments import check_integer, check_same_shape, refuse
+from tedsl.ops.arguments import check_integer, check_same_shape, refuse, wide_of
 from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_made, check_stepped, init, update
@@ -42,11 +42,6 @@ __all__ = [
     "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
     "momentum_step", "sgd_step", "train_step",
 ]  # fmt: skip
-
-
-def _wide(x: te.Tensor) -> te.Tensor:
-    """x in what a step is computed in, and what optimizers keep: float32 for 16-bit parameters."""
-    return te.cast(x, widened_float(x.dtype))
 
 
 def _stepped(shape: Any, element: Callable[..., tuple[Any, ...]], *old: te.Tensor) -> tuple[te.Tensor, ...]:
@@ -86,7 +81,7 @@ def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
 def sgd_step(param: te.Tensor, grad: te.Tensor, lr: Any = 0.01, weight_decay: float = 0.0) -> te.Tensor:
     """param - lr (grad + weight_decay param). As torch.optim.SGD."""
     check_same_shape(grad, param, "optim.sgd_step", ("grad", "param"))
-    rate, old, slope = _rate(lr, "sgd_step"), _wide(param), _wide(grad)
+    rate, old, slope = _rate(lr, "sgd_step"), wide_of(param), wide_of(grad)
     (new,) = _stepped(param.shape, lambda *i: (old[i] - _decayed(old, slope, i, weight_decay) * rate,), param)
     return new
 
@@ -102,7 +97,7 @@ def momentum_step(
     """
     for tensor, name in ((grad, "grad"), (velocity, "velocity")):
         check_same_shape(tensor, param, "optim.momentum_step", (name, "param"))
-    rate, old, slope, speed = _rate(lr, "momentum_step"), *map(_wide, (param, grad, velocity))
+    rate, old, slope, speed = _rate(lr, "momentum_step"), *map(wide_of, (param, grad, velocity))
 
     def element(*i: Any) -> Any:
         g = _decayed(old, slope, i, weight_decay)
@@ -127,7 +122,7 @@ def adam_step(
     check_integer(count, "optim.adam_step", "count")
     rate, (first, second) = _rate(lr, "adam_step"), betas
     done = te.cast(count[()], "float64")  # 1 - 0.999 has lost two digits in float32
-    old, slope, means, squares = map(_wide, (param, grad, mean, square))
+    old, slope, means, squares = map(wide_of, (param, grad, mean, square))
 
     def scales() -> Any:
         missing, spread = (1.0 - te.pow(te.const(b, "float64"), done) for b in betas)
@@ -146,7 +141,7 @@ def adam_step(
 
 
 def _clipped(grads: Any, max_norm: Any) -> Any:
-    wide = [te.cast(g, widened_float(g.dtype)) for g in _tensors(grads)]
+    wide = [wide_of(g) for g in _tensors(grads)]
     norm = te.sqrt(reduce(add, [(g * g).sum() for g in wide]))
     scale = te.minimum(max_norm / (norm + 1e-6), 1.0)
     return each_leaf(grads, lambda g: te.cast(g * te.cast(scale, widened_float(g.dtype)), g.dtype))

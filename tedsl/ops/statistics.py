@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
-from tedsl.ops.arguments import axis_of, check_float, check_rank, loops, refuse, size_of
+from tedsl.ops.arguments import axis_of, check_float, check_rank, loops, refuse, size_of, wide_of
 from tedsl.ops.op import op
 
 __all__ = ["covariance", "streaming_logsumexp", "var_mean", "welford"]
@@ -39,7 +38,7 @@ def welford(x: te.Tensor, axis: int = -1, correction: float = 1.0) -> tuple[te.T
         return count, a[1] + apart * part, a[2] + b[2] + apart * apart * a[0] * part
 
     moments = te.reducer(combine, (0.0, 0.0, 0.0))
-    wide = te.cast(x, widened_float(x.dtype))
+    wide = wide_of(x)
     one, zero = te.const(1.0, wide.dtype), te.const(0.0, wide.dtype)
     names = ("count", "mean", "squares")
     count, mean, squares = te.compute(shape, lambda *i: moments((one, wide[_at(i, dim, k)], zero), axis=k), name=names)
@@ -51,7 +50,7 @@ def welford(x: te.Tensor, axis: int = -1, correction: float = 1.0) -> tuple[te.T
 def var_mean(x: te.Tensor, axis: int = -1, correction: float = 1.0) -> tuple[te.Tensor, te.Tensor]:
     """The variance and mean of x along an axis in two passes. As torch.var_mean."""
     dim, k, shape = _along(x, axis, "var_mean")
-    wide = te.cast(x, widened_float(x.dtype))
+    wide = wide_of(x)
     mean = wide.mean(dim)
     count = size_of(x, (dim,))
 
@@ -73,7 +72,7 @@ def streaming_logsumexp(x: te.Tensor, axis: int = -1) -> te.Tensor:
         return top, a[1] * left + b[1] * right
 
     online = te.reducer(combine, (float("-inf"), 0.0))
-    wide = te.cast(x, widened_float(x.dtype))
+    wide = wide_of(x)
     one = te.const(1.0, wide.dtype)
     top, total = te.compute(shape, lambda *i: online((wide[_at(i, dim, k)], one), axis=k), name=("top", "total"))
     found = te.compute(shape, lambda *i: top[i] + te.log(total[i]), name="streaming_logsumexp")
