@@ -153,15 +153,15 @@ else:
         if name.startswith("_"):
             return ""
         from tedsl import ops
-        from tedsl.lang.names import OF_MODULES
+        from tedsl.lang.names import OF_MODULES, spelled
 
         if name in OF_MODULES:
             return f": {OF_MODULES[name]}"
         if name in ("SGD", "Adam", "AdamW", "train_step"):
             return f": it is te.ops.optim.{name}"
-        bare = name.lower().replace("_", "")
-        own = {known.lower().replace("_", ""): f": it is te.{known}" for known in __all__}
-        return own.get(bare) or next((f": it is te.ops.{n}" for n in ops.__all__ if n.replace("_", "") == bare), "")
+        if own := spelled(name, __all__):
+            return f": it is te.{own}"
+        return f": it is te.ops.{own}" if (own := spelled(name, ops.__all__)) else ""
 
     # Hidden from type checkers, to whom it would make every name exist
 

@@ -57,20 +57,18 @@ def has_elements(value: Any) -> bool:
 
 def values_of(value: Any, place: str) -> np.ndarray[Any, Any]:
     """What is to be a constant of a program, as a NumPy array, where nobody waits for its gradient."""
-    if is_torch(value):
-        if value.requires_grad:
-            raise TypeError(
-                f"{place}: a torch.{type(value).__name__} that requires grad would be a constant here, of which "
-                "autograd knows nothing; make it an argument, or give x.detach()"
-            )
-        return array_of(value)
+    if is_torch(value) and value.requires_grad:
+        raise TypeError(
+            f"{place}: a torch.{type(value).__name__} that requires grad would be a constant here, of which autograd "
+            "knows nothing; make it an argument, or give x.detach()"
+        )
     if is_traced(value):
         raise TypeError(
             f"{place}: an array that JAX traces (jit, grad, vmap) would be a constant here; make it an argument of "
             "the operator"
         )
     try:
-        return np.asarray(value)
+        return array_of(value) if is_torch(value) else np.asarray(value)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{place}: expected an array, found {type(value).__name__} ({value!r:.60}): {error}") from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "title_of"]
+__all__ = ["OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "spelled", "title_of"]
 
 _DTYPES = (
     "bfloat16", "bool_", "double", "float16", "float32", "float64", "half", "int16", "int32", "int64", "int8", "uint16",
@@ -213,6 +214,12 @@ def title_of(function: Any) -> str:
         special = sys.modules.get("scipy.special")
         return f"scipy.special.{name}" if getattr(special, name, None) is function else name
     return f"{function.__module__}.{name}".replace("numpy.", "np.", 1)
+
+
+def spelled(name: str, known: Iterable[str]) -> str:
+    """The name among those known that differs by underscores and capitals only; nothing where there is none."""
+    bare = name.lower().replace("_", "")
+    return next((own for own in known if own.lower().replace("_", "") == bare), "")
 
 
 def instead_of(title: str) -> str:

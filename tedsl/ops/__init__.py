@@ -58,9 +58,9 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"tedsl.ops.{name}")
     if name not in _HOME:
-        from tedsl.lang.names import OF_MODULES
+        from tedsl.lang.names import OF_MODULES, spelled
 
-        own = next((n for n in __all__ if n.replace("_", "") == name.lower().replace("_", "")), "")
+        own = spelled(name, __all__)
         told = f": it is te.ops.{own}" if own else f": {OF_MODULES[name]}" if name in OF_MODULES else ""
         raise AttributeError(
             f"module 'tedsl.ops' has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__]

@@ -143,7 +143,8 @@ def batch_norm(
         return _narrow(_scaled(_normal(wide, (0, *range(2, x.ndim)), eps), weight, bias, 1), x, weight, bias)
     if running_mean is None or running_var is None:
         raise refuse("batch_norm", "running_mean and running_var are needed unless training=True; found None")
-    scale = te.compute(running_var.shape, lambda c: 1.0 / te.sqrt(wide_of(running_var)[c] + eps), name="scale")
+    spread = wide_of(running_var)
+    scale = te.compute(spread.shape, lambda c: 1.0 / te.sqrt(spread[c] + eps), name="scale")
     normal = te.compute(x.shape, lambda *i: (wide[i] - running_mean[i[1]]) * scale[i[1]], name="batch_norm")
     return _narrow(_scaled(normal, weight, bias, 1), x, running_mean, running_var, weight, bias)
 

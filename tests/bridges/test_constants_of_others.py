@@ -72,3 +72,10 @@ def test_what_waits_for_its_gradient_is_no_constant(x, program):
 def test_a_tensor_has_no_elements_for_others(x, ask):
     with pytest.raises(TypeError, match=r"has no elements while the program is written.*te.evaluate computes them"):
         ask(x)
+
+
+def test_a_constant_is_dense_and_on_the_cpu(x):
+    with pytest.raises(
+        TypeError, match=r"(?s)te\.mul at .*expected an array, found Tensor .*give x\.to_dense\(\), x\.cpu"
+    ):
+        x * torch.tensor(VALUES).to_sparse()

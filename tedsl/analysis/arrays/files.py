@@ -93,16 +93,12 @@ def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
         return {"plain": value}
     try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-        if array.dtype.kind == "c":
-            raise TypeError(
-                f"{what}: {name or 'the value'} is {array.dtype}; save its parts, x.real and x.imag, as two arrays"
-            )
         dtype = str(as_dtype(array.dtype.name))
-    except (TypeError, ValueError) as error:
-        if str(error).startswith(what):
-            raise
-        found = f"{type(value).__name__} ({value!r:.40})"
-        raise TypeError(f"{what}: {name or 'the value'} is {found}, expected an array, a number or text") from None
+    except (TypeError, ValueError):
+        found = f"{type(value).__name__} ({value!r:.40}), expected an array, a number or text"
+        if np.iscomplexobj(value):
+            found = f"{np.asarray(value).dtype}; save its parts, x.real and x.imag, as two arrays"
+        raise TypeError(f"{what}: {name or 'the value'} is {found}") from None
     name = name or "value"
     while name in arrays or name in ("file", "allow_pickle", NEST):  # words of np.savez
         name += "_"
