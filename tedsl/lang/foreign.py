@@ -71,7 +71,11 @@ def values_of(value: Any, place: str) -> np.ndarray[Any, Any]:
         return array_of(value) if is_torch(value) else np.asarray(value)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{place}: expected an array, found {type(value).__name__} ({value!r:.60}): {error}") from None
+        raise kind(f"{place}: expected an array, found {type(value).__name__} ({_line(value):.60}): {error}") from None
+
+
+def _line(value: Any) -> str:
+    return " ".join(repr(value).split())
 
 
 def tensor_of(array: np.ndarray[Any, Any]) -> Any:

@@ -12,10 +12,11 @@ import numpy as np
 from tedsl.analysis.arrays.feeds import check_not_masked
 from tedsl.lang.constants import constant
 from tedsl.lang.dtypes import dtype_of_array
+from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import OpCall, Signature
 
-__all__ = ["ARRAYS", "BRIDGES", "beside_numpy", "home_of", "kind_of", "plain", "unrecorded"]
+__all__ = ["ARRAYS", "BRIDGES", "brought_together", "home_of", "kind_of", "plain", "unrecorded"]
 
 # First part of the module of an array's type -> the bridge, imported on first use; it has `call(op, call, out, mode)`.
 BRIDGES = {
@@ -66,18 +67,27 @@ def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
     return np.asarray(array)
 
 
-def beside_numpy(call: OpCall, kinds: list[str], signature: Signature) -> tuple[OpCall, list[str]]:
-    """NumPy's arrays beside tensors as constants, and beside arrays of JAX or PyTorch as such; what is kept for a
-    derivative does not change with them."""
-    (home,) = {*kinds} - {"numpy"}
-    if home not in ("tensor", BRIDGES["jax"], BRIDGES["torch"]):
+def brought_together(call: OpCall, kinds: list[str], signature: Signature) -> tuple[OpCall, list[str]]:
+    """Arrays beside tensors as constants, and NumPy's beside those of JAX or PyTorch as such; what is kept for a
+    derivative does not change with them. Others stay as they are."""
+    others = {*kinds} - {"numpy"}
+    if "tensor" in others:
+        made, home = _constant, "tensor"
+    elif len(others) == 1 and others <= {BRIDGES["jax"], BRIDGES["torch"]}:
+        (home,) = others
+        given = next(a for a, kind in zip(call.arrays, kinds, strict=True) if kind == home)
+
+        def made(array: Any, name: str, signature: Signature) -> Any:
+            return import_module(home).like(plain(array, name, signature).copy(), given)
+
+    else:
         return call, kinds
-    given = next(a for a, kind in zip(call.arrays, kinds, strict=True) if kind == home)
+    found = list(zip(call.arrays, call.template.names, kinds, strict=True))
+    moved = [kind != home and (kind == "numpy" or has_elements(array)) for array, _, kind in found]
+    arrays = tuple(made(a, n, signature) if m else a for (a, n, _), m in zip(found, moved, strict=True))
+    return OpCall(call.template, arrays), [home if m else k for k, m in zip(kinds, moved, strict=True)]
 
-    def taken(array: Any, name: str) -> Any:
-        array = plain(array, name, signature)
-        return constant(array, name) if home == "tensor" else import_module(home).like(array.copy(), given)
 
-    found = zip(call.arrays, call.template.names, kinds, strict=True)
-    arrays = tuple(taken(a, name) if kind == "numpy" else a for a, name, kind in found)
-    return OpCall(call.template, arrays), [home] * len(kinds)
+def _constant(array: Any, name: str, signature: Signature) -> Any:
+    values = array if isinstance(array, np.ndarray) else values_of(array, f"op {signature}: argument {name!r}")
+    return constant(plain(values, name, signature), name)

@@ -30,7 +30,7 @@ from tedsl.lang.titles import takes_variables
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
-from tedsl.ops.homes import BRIDGES, beside_numpy, home_of, kind_of, plain
+from tedsl.ops.homes import BRIDGES, brought_together, home_of, kind_of, plain
 from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import USUAL, TracedRoutine, Worth
@@ -268,8 +268,8 @@ class Op:
             lowered = OpCall(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
             return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: _lifted(t, traced))
         kinds = [home_of(type(a)) for a in call.arrays]
-        if len(set(kinds)) == 2 and "numpy" in kinds:
-            call, kinds = beside_numpy(call, kinds, self.signature)
+        if len(set(kinds)) > 1:
+            call, kinds = brought_together(call, kinds, self.signature)
         home = kinds[0]
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
             if kind != home:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tests.bridges.operators import affine
 
 torch = pytest.importorskip("torch")
 jnp = pytest.importorskip("jax.numpy")
@@ -29,6 +30,9 @@ def x():
         lambda x, w: te.concatenate([x, w]),
         lambda x, w: x + w[1],
         lambda x, w: x[1] * w[2] + x[0],
+        lambda x, w: affine(x, w),
+        lambda x, w: affine(w, x),
+        lambda x, w: te.ops.attention(x[None], x[None], w[None]),
     ],
 )
 def test_an_array_of_another_library_is_a_constant(x, make, program):
@@ -58,7 +62,18 @@ def test_bfloat16_of_pytorch_keeps_its_dtype():
     assert te.constant(torch.ones(3, dtype=torch.bfloat16)).dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("program", [lambda x, w: x * w, lambda x, w: x + w[0], lambda x, w: x * te.constant(w)])
+def test_operators_on_arrays_take_those_of_one_library():
+    with pytest.raises(
+        TypeError,
+        match=r"op affine\(x.*'w' is a torch Tensor, but 'x' is a jaxlib ArrayImpl; give arrays of one framework",
+    ):
+        affine(jnp.asarray(VALUES), torch.tensor(VALUES))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x, w: x * w, lambda x, w: x + w[0], lambda x, w: x * te.constant(w), lambda x, w: affine(x, w)],
+)
 def test_what_waits_for_its_gradient_is_no_constant(x, program):
     with pytest.raises(TypeError, match=r"requires grad would be a constant here.*make it an argument, or give"):
         program(x, torch.tensor(VALUES, requires_grad=True))

@@ -398,9 +398,9 @@ class TestNumPyBesideTensors:
 
 X = torch.ones(2, requires_grad=True)
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
-    "mixed frameworks": (
-        lambda: affine(torch.ones(2), te.placeholder((2,))), TypeError,
-        r"op affine\(x.*argument 'w' is a tedsl Tensor, but 'x' is a torch Tensor; give arrays of one framework",
+    "beside tensors, with grad": (
+        lambda: affine(torch.ones(2, requires_grad=True), te.placeholder((2,))), TypeError,
+        r"op affine\(x.*argument 'x': a torch.Tensor that requires grad would be a constant here.*give x.detach",
     ),
     "mixed devices": (
         lambda: affine(torch.ones(2), torch.ones(2, device="meta")), ValueError, "'w' is on meta, but 'x' is on cpu",
