@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Union, cast, overload
 
+from tedsl.lang.keywords import own_arguments
+
 if TYPE_CHECKING:
     from tedsl.lang.expr import Axis, Expr
     from tedsl.lang.operators import Operators
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
         Callable[[Axis, Axis, Axis, Axis, Axis, Axis], S], Callable[..., S],
     ]  # fmt: skip
 
-__all__ = ["as_reduction", "of_one", "of_pair"]
+__all__ = ["as_reduction", "as_summation", "of_one", "of_pair"]
 
 
 class Unary(Protocol):
@@ -57,14 +59,37 @@ class Reduction(Protocol):
     def __call__(self, value: Tensor, axis: Any = None, where: None = None, keepdims: bool = False) -> Tensor: ...
 
 
+class Summation(Protocol):
+    """`te.sum` and `te.prod`."""
+
+    @overload
+    def __call__(
+        self,
+        value: Expr | float | OfAxes[Element],
+        axis: Any = None,
+        where: Any = None,
+        keepdims: bool = False,
+        dtype: Any = None,
+    ) -> Expr: ...
+    @overload
+    def __call__(
+        self, value: Tensor, axis: Any = None, where: None = None, keepdims: bool = False, dtype: Any = None
+    ) -> Tensor: ...
+
+
 def of_one(function: Callable[[Any], Any]) -> Unary:
-    """The function itself, with its types."""
-    return cast("Unary", function)
+    """The function, with its types; it says how it is called."""
+    return cast("Unary", own_arguments()(function))
 
 
 def of_pair(function: Callable[[Any, Any], Any]) -> Pair:
+    """The function, with its types; it says how it is called."""
+    return cast("Pair", own_arguments()(function))
+
+
+def as_summation(function: Callable[..., Any]) -> Summation:
     """The function itself, with its types."""
-    return cast("Pair", function)
+    return cast("Summation", function)
 
 
 def as_reduction(function: Callable[..., Any]) -> Reduction:

@@ -19,6 +19,11 @@ _OTHERS = {
     "minval": "low", "maxval": "high", "loc": "mean", "scale": "std", "indices": "index", "repeats": "counts",
     "steps": "num",
 }  # fmt: skip
+_ELSEWHERE = {  # what NumPy's functions take, and here another place says
+    "out": "what a kernel writes to is said in its call: kernel(x, out=array)",
+    "dtype": "x.astype(dtype) converts, before it or after it",
+    "where": "te.where(cond, a, b) chooses",
+}
 _HOMES = {"tedsl.random": "te.random"}  # where what is defined in a module is found, if not in te
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,7 +102,8 @@ def _unfit(
         close = get_close_matches(unknown, names, 1)
         if own := own_keyword(unknown, names):
             return f"found {unknown}=, expected {own}="
-        meant = f"did you mean {close[0]}=?" if close else hint or f"it has {', '.join(names)}"
+        has = f"it has {', '.join(names)}" if names else "it takes none"
+        meant = f"did you mean {close[0]}=?" if close else hint or _ELSEWHERE.get(unknown, has)
         return f"found {unknown}=; {meant}"
     count = len(args) - is_method
     placed = [p for p in taken if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

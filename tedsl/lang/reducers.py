@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
-from tedsl.lang.annotations import as_reduction
+from tedsl.lang.annotations import as_reduction, as_summation
 from tedsl.lang.axes import INT32_MAX, given_name, reduce_axis
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, BOTTOM, INT32, DType, Kind, default_type, integer_bounds, promote
@@ -184,11 +184,12 @@ def _check_extents(value: Any, axis: Any, axes: tuple[Axis, ...], names: list[st
                 )
 
 
-def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> Any:
+def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool, dtype: Any = None) -> Any:
     what = f"te.{kind}"
     (value,) = fn.without_arrays((value,), kind)
     if isinstance(value, Operators) and not isinstance(value, Expr) and value.ndim > 0:  # type: ignore[attr-defined]
-        return getattr(value, kind)(axis, keepdims, **({} if where is None else {"where": where}))
+        given = {key: said for key, said in (("where", where), ("dtype", dtype)) if said is not None}
+        return getattr(value, kind)(axis, keepdims, **given)
     if callable(value) and not isinstance(value, Operators):
         value, axis = trace_lambda(value, what, axis)
     else:
@@ -204,7 +205,9 @@ def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool) -> An
     expr = fn.as_expr(value)
     if kind in ("any", "all") and not expr.dtype.may_be_bool:
         raise TypeError(f"{what} at {user_location()}: expected a bool expression, found {expr.dtype} `{expr}`")
-    if kind in ("sum", "prod") and expr.dtype.is_bool:
+    if dtype is not None:
+        expr = fn.cast(expr, dtype)
+    elif kind in ("sum", "prod") and expr.dtype.is_bool:
         expr = fn.convert(expr, INT32)
     if kind in ("argmax", "argmin"):
         _check_argument_range(_axes(axis, what), what)
@@ -219,18 +222,18 @@ def _check_argument_range(axes: tuple[Axis, ...], what: str) -> None:
         raise ValueError(f"{what} at {user_location()}: {total} positions do not fit in the int32 result")
 
 
-@as_reduction
+@as_summation
 @own_arguments()
-def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
-    """The sum of `value` over reduce axes where a condition holds; 0 over nothing."""
-    return _builtin("sum", value, axis, where, keepdims)
+def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    """The sum of `value`, converted to `dtype`, over reduce axes where a condition holds; 0 over nothing."""
+    return _builtin("sum", value, axis, where, keepdims, dtype)
 
 
-@as_reduction
+@as_summation
 @own_arguments()
-def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
-    """The product over reduce axes where a condition holds; 1 over nothing."""
-    return _builtin("prod", value, axis, where, keepdims)
+def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+    """The product of `value`, converted to `dtype`, over reduce axes where a condition holds; 1 over nothing."""
+    return _builtin("prod", value, axis, where, keepdims, dtype)
 
 
 @as_reduction

@@ -491,3 +491,34 @@ def test_sizes_may_be_arguments_of_operators() -> None:
 def test_more_steps_than_there_are_cannot_be_kept() -> None:
     with pytest.raises(ValueError, match="keep: expected 1 or more, of 1 steps, found 2"):
         te.scan((1,), lambda u, t: te.select(t == 0, 1.0, u[t - 1]), keep=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: te.exp(x, dtype="float64"), r"te\.exp at .*test_guesses.py:\d+: found dtype=; x\.astype\(dtype\) converts"),
+        (lambda: te.sqrt(x, out=x), r"te\.sqrt at .*: found out=; .*kernel\(x, out=array\)"),
+        (lambda: te.sin(x, where=x > 0), r"te\.sin at .*: found where=; te\.where\(cond, a, b\) chooses"),
+        (lambda: te.maximum(x), r"te\.maximum at .*: expected te\.maximum\(a, b\), found no b"),
+        (lambda: te.atan2(x), r"te\.atan2 at .*: expected te\.atan2\(y, x\), found no x"),
+        (lambda: te.cast(x), r"te\.cast at .*: expected te\.cast\(x, dtype\), found no dtype"),
+        (lambda: te.round(x, 1, 2), r"te\.round at .*: expected te\.round\(x, decimals=0\), found 3 arguments"),
+        (lambda: x.exp(eps=3), r"x\.exp at .*: found eps=; it takes none"),
+    ],
+)
+def test_elementary_functions_say_how_they_are_called(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_sums_and_products_are_made_in_the_dtype_that_is_asked_for(name: str) -> None:
+    total = getattr(te, name)
+    pixels = te.placeholder((4, 3), "uint8", name="pixels")
+    values = np.arange(200, 212, dtype="uint8").reshape(4, 3)
+    expected = getattr(np, name)(values, axis=1, dtype="float64")
+    whole = total(pixels, 1, dtype="float64")
+    written = te.compute((4,), lambda i: total(lambda k: pixels[i, k], dtype="float64"))
+    for found in (whole, written):
+        assert found.dtype == "float64"
+        np.testing.assert_array_equal(te.evaluate(found, {pixels: values}), expected)
