@@ -496,7 +496,10 @@ def test_more_steps_than_there_are_cannot_be_kept() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: te.exp(x, dtype="float64"), r"te\.exp at .*test_guesses.py:\d+: found dtype=; x\.astype\(dtype\) converts"),
+        (
+            lambda: te.exp(x, dtype="float64"),
+            r"te\.exp at .*test_guesses.py:\d+: found dtype=; x\.astype\(dtype\) converts",
+        ),
         (lambda: te.sqrt(x, out=x), r"te\.sqrt at .*: found out=; .*kernel\(x, out=array\)"),
         (lambda: te.sin(x, where=x > 0), r"te\.sin at .*: found where=; te\.where\(cond, a, b\) chooses"),
         (lambda: te.maximum(x), r"te\.maximum at .*: expected te\.maximum\(a, b\), found no b"),
