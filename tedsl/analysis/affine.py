@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
-from tedsl.lang.intervals import INT32_MAX
+from tedsl.lang.intervals import INT32_MAX, range_of
 from tedsl.lang.polynomials import RING, Affine, atom_form, form_over, interval
 
 __all__ = ["affine_of", "form_of", "quotient_apart", "with_plain_indices"]
@@ -131,7 +131,15 @@ def _operation(node: Apply, forms: Forms, form_divided: Inside) -> Affine | None
         return None
     if node.fn is Fn.CAST:
         return operands[0] if _widens(node) else None
-    return _divided(node.fn, form_divided, *operands) if node.fn in (Fn.FLOORDIV, Fn.MOD) else None
+    if node.fn not in (Fn.FLOORDIV, Fn.MOD) or (node.dtype is INT64 and not _fits(node.args[0])):
+        return None
+    return _divided(node.fn, form_divided, *operands)
+
+
+def _fits(divided: Expr) -> bool:
+    """Whether 64 bits hold no more than 32 would, of which a quotient differs (sums and products only wrap)."""
+    (low, high), (least, most) = range_of(divided), integer_bounds(INT32)
+    return least <= low and high <= most
 
 
 def _widens(node: Apply) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.axes import as_extent
+from tedsl.lang.axes import INT32_MAX, as_extent
 from tedsl.lang.elements import normal_axis, product, same_shape, shape_text
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
@@ -15,8 +15,9 @@ from tedsl.lang.reducing import widened_float
 from tedsl.lang.tensor import Tensor
 
 __all__ = [
-    "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape", "check_tensor",
-    "loops", "one_of", "per_axis", "refuse", "replaced", "size_of", "vector", "wide_of",
+    "are_numbers", "axis_of", "check_extent", "check_float", "check_integer", "check_rank", "check_same_shape",
+    "check_tensor", "exact", "loops", "one_of", "per_axis", "refuse", "replaced", "size_of", "sizes_of", "vector",
+    "wide_of",
 ]  # fmt: skip
 
 
@@ -94,6 +95,27 @@ def per_axis(value: Any, count: int, what: str, name: str, least: int = 1) -> tu
             told = "; a size of te.var is known when a kernel is called, give arrays" if is_size else ""
             raise refuse(what, f"{name}: expected integers of {least} or more, found {value!r}{told}")
     return given
+
+
+def sizes_of(value: Any, count: int, what: str, name: str) -> tuple[Any, ...]:
+    """The extents of `count` axes, from one or a sequence of them; made of te.var, they are known in a call."""
+    given = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,) * count
+    numbers = [n for n in given if not isinstance(n, Expr)]
+    per_axis(numbers, len(numbers) if len(given) == count else count, what, name)
+    return given
+
+
+def are_numbers(*extents: Any) -> bool:
+    """Whether extents are known now, none of them made of te.var."""
+    return all(isinstance(n, int) for n in extents)
+
+
+def exact(i: Any, step: Any, last: Any, plus: Any = 0) -> Any:
+    """i * step + plus for indices up to `last`, in 64 bits where 32 may not hold it."""
+    farthest = last if are_numbers(last) else INT32_MAX // 4  # an axis of 2 GB and more has a known size
+    if not are_numbers(step, plus) or (step > 1 and step * farthest + plus > INT32_MAX):
+        i = fn.cast(i, "int64")
+    return i * step + plus
 
 
 def wide_of(x: Tensor) -> Tensor:

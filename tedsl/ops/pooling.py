@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
-from tedsl.ops.arguments import loops, per_axis, refuse
+from tedsl.ops.arguments import are_numbers, exact, loops, per_axis, refuse, sizes_of
 from tedsl.ops.op import op
 from tedsl.ops.windows import layout_of, windows_of
 
@@ -119,10 +120,16 @@ def _avg_pool(
     def element(*index: Any) -> Any:
         n, c, place = order.split(index)
         at = windows.at(place, taps)
-        total = te.sum(x[order.join(n, c, at)], axis=taps, where=windows.inside(at))
-        return total / (divisor or _count(windows, place, include, x.dtype))
+        total = te.sum(x[order.join(n, c, at)], axis=taps, where=windows.inside(at), dtype=widened_float(x.dtype))
+        return _mean(total, divisor or _count(windows, place, include, total.dtype), x)
 
     return te.compute(order.join(batch, channels, windows.shape), element, name=what)  # type: ignore[no-any-return]
+
+
+def _mean(total: Any, count: Any, x: te.Tensor) -> Any:
+    """A mean of elements of x, in its dtype if it has floats."""
+    mean = total / count
+    return te.cast(mean, x.dtype) if x.dtype.is_float else mean
 
 
 def _count(windows: Any, place: tuple[Any, ...], include: bool, dtype: Any) -> Any:
@@ -166,27 +173,30 @@ def adaptive_max_pool2d(x: te.Tensor, size: Any, layout: str = "NCHW") -> te.Ten
 def _adaptive(what: str, x: te.Tensor, size: Any, layout: str, mean: bool) -> te.Tensor:
     order = layout_of(x, layout, 2, what)
     batch, channels, sizes = order.split(x.shape)
-    wanted = per_axis(size, 2, what, "size")
-    if not all(isinstance(n, int) for n in sizes):
-        raise refuse(what, f"x: expected a known height and width, found {sizes}")
-    taps = loops(*(_widest(n, s) for n, s in zip(sizes, wanted, strict=True)))
+    wanted = sizes_of(size, 2, what, "size")
+    taps = loops(*map(_widest, sizes, wanted))
 
     def element(*index: Any) -> Any:
         b, c, place = order.split(index)
-        begins = [i * n // s for i, n, s in zip(place, sizes, wanted, strict=True)]
-        widths = [((i + 1) * n + s - 1) // s - b for i, n, s, b in zip(place, sizes, wanted, begins, strict=True)]
+        begins = [exact(i, n, s) // s for i, n, s in zip(place, sizes, wanted, strict=True)]
+        ends = [exact(i + 1, n, s, s - 1) // s for i, n, s in zip(place, sizes, wanted, strict=True)]
+        widths = [end - begin for begin, end in zip(begins, ends, strict=True)]
         inside = None
         for tap, width, n, s in zip(taps, widths, sizes, wanted, strict=True):
-            if n % s:
+            if not are_numbers(n, s) or n % s:
                 inside = tap < width if inside is None else inside & (tap < width)
-        value = x[order.join(b, c, [begin + tap for begin, tap in zip(begins, taps, strict=True)])]
+        at = [begin + tap for begin, tap in zip(begins, taps, strict=True)]
+        value = x.at(*order.join(b, c, at), mode="error" if are_numbers(*sizes, *wanted) else "clamp")
         if not mean:
             return te.max(value, axis=taps, where=inside)
-        return te.sum(value, axis=taps, where=inside) / te.cast(widths[0] * widths[1], x.dtype)
+        total = te.sum(value, axis=taps, where=inside, dtype=widened_float(x.dtype))
+        return _mean(total, te.cast(widths[0] * widths[1], total.dtype), x)
 
     return te.compute(order.join(batch, channels, wanted), element, name=what)  # type: ignore[no-any-return]
 
 
-def _widest(size: int, count: int) -> int:
-    """The widest of `count` windows that cover `size` elements."""
+def _widest(size: Any, count: Any) -> Any:
+    """The widest of `count` windows that cover `size` elements, or what none is wider than."""
+    if not are_numbers(size, count):
+        return -(-size // count) + 1
     return max(-(-(i + 1) * size // count) - i * size // count for i in range(count))

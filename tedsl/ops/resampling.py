@@ -10,8 +10,20 @@ from fractions import Fraction
 from typing import Any
 
 from tedsl.lang.borders import BORDERS, border_of
+from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
-from tedsl.ops.arguments import check_float, check_rank, loops, one_of, per_axis, refuse, replaced
+from tedsl.ops.arguments import (
+    are_numbers,
+    check_float,
+    check_rank,
+    exact,
+    loops,
+    one_of,
+    per_axis,
+    refuse,
+    replaced,
+    sizes_of,
+)
 from tedsl.ops.op import op
 from tedsl.ops.windows import layout_of, windows_of
 
@@ -39,62 +51,57 @@ def interpolate(
         raise refuse("interpolate", "align_corners: expected False with mode='nearest', found True")
     order = layout_of(x, layout, x.ndim - 2, "interpolate")
     sizes = order.split(x.shape)[2]
-    wanted, factors = _sizes(sizes, size, scale_factor)
+    wanted, ratios = _sizes(sizes, size, scale_factor)
     first = 1 if order.channels_last else 2
     if mode == "nearest":
         shape = order.join(x.shape[0], order.split(x.shape)[1], wanted)
+        edge = "error" if all(are_numbers(*ratio) for ratio in ratios) else "clamp"
 
         def element(*i: Any) -> Any:
             n, c, place = order.split(i)
-            at = [_ratio(p, f) for p, f in zip(place, factors, strict=True)]
-            return x[order.join(n, c, at)]
+            at = [exact(p, old, m) // new for p, (old, new), m in zip(place, ratios, wanted, strict=True)]
+            return x.at(*order.join(n, c, at), mode=edge)
 
         return te.compute(shape, element, name="interpolate")  # type: ignore[no-any-return]
     check_float(x, "interpolate", "x")
-    for d, (count, factor) in enumerate(zip(wanted, factors, strict=True)):
-        x = _along(x, first + d, count, factor, mode == "bicubic", align_corners)
+    for d, (count, ratio) in enumerate(zip(wanted, ratios, strict=True)):
+        x = _along(x, first + d, count, ratio, mode == "bicubic", align_corners)
     return x
 
 
-def _sizes(sizes: Sequence[Any], size: Any, scale: Any) -> tuple[tuple[Any, ...], list[Fraction]]:
-    """The new sizes, and how many old elements lie in a new one."""
+def _sizes(sizes: Sequence[Any], size: Any, scale: Any) -> tuple[tuple[Any, ...], list[tuple[Any, Any]]]:
+    """The new sizes, and the old and the new size of each axis without what divides both."""
     if (size is None) == (scale is None):
         raise refuse("interpolate", f"expected either size or scale_factor, found {size!r} and {scale!r}")
     if scale is not None:
         whole = per_axis(scale, len(sizes), "interpolate", "scale_factor")
-        return tuple(n * s for n, s in zip(sizes, whole, strict=True)), [Fraction(1, s) for s in whole]
-    wanted = per_axis(size, len(sizes), "interpolate", "size")
-    if not all(isinstance(n, int) for n in sizes):
-        raise refuse("interpolate", f"size: expected known extents of x, found {tuple(sizes)}; give scale_factor")
-    return wanted, [Fraction(n, w) for n, w in zip(sizes, wanted, strict=True)]
+        return tuple(n * s for n, s in zip(sizes, whole, strict=True)), [(1, s) for s in whole]
+    wanted = sizes_of(size, len(sizes), "interpolate", "size")
+    pairs = zip(sizes, wanted, strict=True)
+    return wanted, [Fraction(n, w).as_integer_ratio() if are_numbers(n, w) else (n, w) for n, w in pairs]
 
 
-def _ratio(i: Any, factor: Fraction) -> Any:
-    """floor(i factor), by integers."""
-    return i * factor.numerator // factor.denominator
-
-
-def _along(x: te.Tensor, dim: int, count: Any, factor: Fraction, cubic: bool, corners: bool) -> te.Tensor:
+def _along(x: te.Tensor, dim: int, count: Any, ratio: tuple[Any, Any], cubic: bool, corners: bool) -> te.Tensor:
     """x interpolated along one axis: a weighted sum of 2 or 4 taps."""
     if corners:
-        if not isinstance(count, int) or not isinstance(x.shape[dim], int):
-            raise refuse("interpolate", f"align_corners: expected known extents, found {x!r}")
-        top, shift, bottom = x.shape[dim] - 1, 0, max(1, count - 1)
-        top = top if count > 1 else 0
-    else:  # (2i + 1) factor / 2 - 1 / 2 over a common denominator
-        top, bottom = 2 * factor.numerator, 2 * factor.denominator
-        shift = factor.numerator - factor.denominator
+        step, shift = x.shape[dim] - 1, 0
+        bottom = max(1, count - 1) if are_numbers(count) else te.maximum(1, count - 1)
+    else:  # (2i + 1) old / (2 new) - 1 / 2 over a common denominator
+        old, new = ratio
+        step, bottom, shift = 2 * old, 2 * new, old - new
+    wide = widened_float(x.dtype)
+    whole = float(bottom) if are_numbers(bottom) else te.cast(bottom, wide)
 
     def element(*i: Any) -> Any:
-        at = i[dim] * top + shift
-        low, t = at // bottom, te.cast(at % bottom, x.dtype) / float(bottom)
+        at = exact(i[dim], step, count, shift)
+        low, t = at // bottom, te.cast(at % bottom, wide) / whole
         weights = _cubic(t) if cubic else [1.0 - t, t]
         taps = [(low + k - (1 if cubic else 0), w) for k, w in enumerate(weights)]
         total: Any = None
         for place, weight in taps:
-            value = x.at(*i[:dim], place, *i[dim + 1 :], mode="clamp") * weight
+            value = te.cast(x.at(*i[:dim], place, *i[dim + 1 :], mode="clamp"), wide) * weight
             total = value if total is None else total + value
-        return total
+        return te.cast(total, x.dtype)
 
     return te.compute((*x.shape[:dim], count, *x.shape[dim + 1 :]), element, name="interpolate")  # type: ignore[no-any-return]
 

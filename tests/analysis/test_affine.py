@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -111,3 +112,29 @@ def test_intervals_of_what_wraps_are_those_of_the_type() -> None:
     i = te.reduce_axis(200, "i")
     assert range_of(te.cast(i, "int8") + te.const(1, "int8")) == (-128, 127)
     assert range_of(te.cast(te.reduce_axis(100, "j"), "int8") + te.const(1, "int8")) == (1, 100)
+
+
+ROW = te.placeholder((30_000,), name="row")
+
+
+@pytest.mark.parametrize("mode", ["zero", "clamp", "wrap", "reflect"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda i: te.cast(i, "int64") * 100_000 // 100_001,
+        lambda i: (te.cast(i, "int64") * 100_000 + 7) % 100_001,
+        lambda i: te.cast(i, "int64") * te.cast(i, "int64") // 1_000_000,
+        lambda i: te.minimum(te.cast(i, "int64") * 65_537 // 3, 40_000) - 5,
+    ],
+)
+@pytest.mark.parametrize("count", [100_001, te.var("n")])
+def test_quotients_of_64_bits_are_not_taken_in_32(mode: str, place: Any, count: Any) -> None:
+    shift = te.placeholder((count,), name="shift")
+    y = te.compute((count,), lambda i: ROW.at(place(i), mode=mode) + shift[i], name="y")
+    feeds = {ROW: np.arange(30_000, dtype="float32"), shift: np.zeros(100_001, "float32")}
+    np.testing.assert_array_equal(te.evaluate(y, feeds), te.interpret(y, feeds))
+
+
+def test_what_64_bits_hold_beyond_an_array_is_out_of_bounds() -> None:
+    with pytest.raises(IndexError, match="it is 30000 at i = 30001"):
+        te.build([ROW], te.compute((100_001,), lambda i: ROW[te.cast(i, "int64") * 100_000 // 100_001]))

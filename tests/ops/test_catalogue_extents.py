@@ -68,3 +68,59 @@ def test_images_of_every_size() -> None:
         expected = ops.max_pool2d(ops.relu(ops.conv2d(fixed, W, B, padding=1)), 2)
         wanted = te.interpret(expected, {fixed: array, W: weight, B: bias})
         np.testing.assert_array_equal(te.interpret(y, {x: array, W: weight, B: bias}), wanted)
+
+
+RESAMPLED: dict[str, Callable[[Any, Any], Any]] = {
+    "nearest": lambda x, size: ops.interpolate(x, size=size),
+    "bilinear": lambda x, size: ops.interpolate(x, size=size, mode="bilinear"),
+    "corners": lambda x, size: ops.interpolate(x, size=size, mode="bilinear", align_corners=True),
+    "bicubic": lambda x, size: ops.interpolate(x, size=size, mode="bicubic"),
+    "means": ops.adaptive_avg_pool2d,
+    "greatest": ops.adaptive_max_pool2d,
+}
+
+
+@pytest.mark.parametrize("name", RESAMPLED)
+def test_images_of_every_size_are_resampled_to_every_size(name: str) -> None:
+    """The same values and gradients as with numbers, which are compared with PyTorch's elsewhere."""
+    x, wanted = te.placeholder((1, 2, te.var("h"), te.var("w")), name="x"), te.placeholder((te.var("p"), te.var("q")))
+    y = RESAMPLED[name](x, wanted.extents)
+    kernel = te.build([x, wanted], [y, *te.differentiate(te.sum(y * y), [x])])
+    for shape, size in (((5, 7), (3, 9)), ((9, 1), (4, 1)), ((1, 6), (5, 5)), ((8, 8), (4, 4)), ((3, 17), (1, 1))):
+        array = np.random.default_rng(0).integers(-8, 9, (1, 2, *shape)).astype("float32")
+        fixed = te.placeholder(array.shape, name="x")
+        z = RESAMPLED[name](fixed, size)
+        expected = te.interpret([z, *te.differentiate(te.sum(z * z), [fixed])], {fixed: array})
+        for found, want in zip(kernel(array, np.zeros(size, "float32")), expected, strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-4)
+
+
+def test_places_in_long_rows_need_more_than_32_bits() -> None:
+    row = np.arange(100_000, dtype="float32")
+    longer = np.arange(100_001)
+    np.testing.assert_array_equal(
+        ops.interpolate(row[None, None], size=100_001)[0, 0], row[longer * 100_000 // 100_001]
+    )
+    places = np.clip((longer + 0.5) * 100_000 / 100_001 - 0.5, 0, 99_999)
+    found = ops.interpolate(row[None, None], size=100_001, mode="linear")[0, 0]
+    np.testing.assert_allclose(found, places, rtol=1e-6, atol=1e-3)
+    image = row[None, None, None]
+    begins = np.arange(33_333) * 100_000 // 33_333
+    ends = -(-(np.arange(33_333) + 1) * 100_000 // 33_333)
+    np.testing.assert_array_equal(ops.adaptive_avg_pool2d(image, (1, 33_333))[0, 0, 0], (begins + ends - 1) / 2)
+    np.testing.assert_array_equal(ops.adaptive_max_pool2d(image, (1, 33_333))[0, 0, 0], ends - 1)
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: ops.adaptive_avg_pool2d(x, (1, 1)),
+        lambda x: ops.avg_pool2d(x, (300, 300)),
+        lambda x: ops.interpolate(x.reshape(1, 1, 90_000), size=70_000, mode="linear"),
+    ],
+)
+def test_means_and_weights_of_short_floats_are_made_in_float32(pool: Callable[[Any], Any]) -> None:
+    image = np.full((1, 1, 300, 300), 3.0, "float16")
+    found = pool(image)
+    assert found.dtype == "float16"
+    np.testing.assert_array_equal(found, np.full(found.shape, 3.0, "float16"))

@@ -29,7 +29,7 @@ from tedsl.backend.scalars.casts import cast, truncate
 from tedsl.backend.scalars.int_math import divides_by, quotient_by, remainder_by
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
 from tedsl.backend.scalars.types import Expr as Halide, const
-from tedsl.lang.dtypes import INT32, UINT32, UINT64, DType, integer_bounds
+from tedsl.lang.dtypes import INT32, INT64, UINT32, UINT64, DType, integer_bounds
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import Known, Range, leaves, may_wrap, range_of, wraps_early
@@ -48,6 +48,7 @@ CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
 SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers
 _BY_CONSTANT = {Fn.FLOORDIV: quotient_by, Fn.MOD: remainder_by}
 ROOM = 1 << 30  # of a term, beside which there is room in int32 for what is moved
+ROOM_OF_64 = 1 << 60  # of what Halide may add up, beside one another
 SIGN = 1 << 31
 EXACT = {
     "bfloat16": 1 << 23,
@@ -158,7 +159,7 @@ class Scalars:
             operands = self._compared(node.args, operands)
         if node.fn is Fn.SELECT and node.dtype is INT32:
             operands = self._chosen(node.args, operands)
-        if node.fn in RING and node.dtype is INT32 and not self._leaves(node) and not self._mixes(node):
+        if node.fn in RING and self._is_exact(node):
             return indices.PLAIN[node.fn](*operands)
         table = DEEP if node.fn.value in DEEP and any(map(self._is_tested_by_bits, node.args[1:])) else EMIT
         return table[node.fn.value](*operands, dtype=node.args[-1].dtype)
@@ -181,6 +182,12 @@ class Scalars:
         for operand in node.args:
             range_of(operand, self._ranges)
         return leaves(node, self._ranges)
+
+    def _is_exact(self, node: Apply) -> bool:
+        """Whether Halide may take the result of integer operands for the number that it would be without a dtype."""
+        if node.dtype is INT64:
+            return not self._leaves(node) and max(map(abs, range_of(node, self._ranges))) < ROOM_OF_64
+        return node.dtype is INT32 and not self._leaves(node) and not self._mixes(node)
 
     def _compared(self, given: Sequence[Expr], operands: list[Halide]) -> list[Halide]:
         """The sides of a comparison, between which no term can be moved that would wrap there.

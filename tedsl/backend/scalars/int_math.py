@@ -19,6 +19,8 @@ __all__ = [
 
 ROUNDER = {"float32": 1.5 * 2.0**23, "float64": 1.5 * 2.0**52}
 
+KEY = 0x5DEECE66D
+
 Binary = Callable[[Expr, Expr], Expr]
 
 
@@ -27,14 +29,19 @@ def _unsigned(x: Expr, dtype: str) -> Expr:
 
 
 def _back(x: Expr, dtype: str) -> Expr:
-    return hl.cast(TYPES[dtype], x)
+    return hl.cast(TYPES[dtype], _hidden(x) if width(dtype) == 64 else x)
+
+
+def _hidden(x: Expr) -> Expr:
+    """The same uint64, of which Halide infers no range: it takes these for integers that never wrap."""
+    return (x ^ hl.u64(KEY)) ^ hl.u64(KEY)
 
 
 def wrapping(op: Binary, a: Expr, b: Expr, dtype: str) -> Expr:
     """`op` modulo 2^width."""
     if dtype in SIGNED:
         return _back(op(_unsigned(a, dtype), _unsigned(b, dtype)), dtype)
-    return op(a, b)
+    return _hidden(op(a, b)) if width(dtype) == 64 else op(a, b)
 
 
 def _sub(a: Expr, b: Expr, dtype: str) -> Expr:

@@ -329,6 +329,28 @@ def test_terms_that_are_moved_past_the_largest_integers(is_symbolic: bool, level
             np.testing.assert_array_equal(found, want, err_msg=name)
 
 
+@pytest.mark.parametrize("level", ["", "x86-64-v3"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda j, d: te.minimum(j * 65_536 + 1_000, (17 - j) * 65_537),
+        lambda j, d: te.select(j * 65_536 + 1_000 < (17 - j) * 65_537, 1, 0),
+        lambda j, d: te.maximum((d - j) * 65_537, j * 3 - 7),
+        lambda j, d: te.select((17 - j) * (d + 65_537) > d * 3, j, 0),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_negative_multiples_of_64_bits_at_the_end_of_a_loop(made: Any, dtype: str, level: str) -> None:
+    """Halide takes uint64 for numbers that never wrap where it looks for what a loop's last rows can leave out."""
+    rows = te.placeholder((3000, 70), name="rows")
+    data = te.placeholder((70,), dtype, name="data")
+    wide = lambda i, j: te.cast(made(te.cast(j, dtype), data[j]) % 1009, "float32")  # noqa: E731
+    y = te.compute((3000, 70), lambda i, j: wide(i, j) + rows[i, j], name="y")
+    feeds = {rows: np.zeros((3000, 70), "float32"), data: np.arange(70, dtype=dtype)}
+    found = te.build([rows, data], y, target=level or "host")(*feeds.values())
+    np.testing.assert_array_equal(found, te.interpret(y, feeds))
+
+
 def test_division_by_what_folds_to_zero() -> None:
     zero = te.compute((4,), lambda i: te.select(i >= 0, 0.0, 1.0))
     values = np.array([1, -1, 0, np.nan], "f4")
