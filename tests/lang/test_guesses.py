@@ -485,7 +485,7 @@ def test_sizes_may_be_arguments_of_operators() -> None:
     np.testing.assert_array_equal(te.evaluate(ramp(v, n), {v: np.ones(3, "float32")}), [0, 1, 2])
     image = te.placeholder((1, 1, 4, 4), name="image")
     with pytest.raises(ValueError, match=r"a size of te\.var is known when a kernel is called, give arrays"):
-        te.ops.interpolate(image, size=(n, n), mode="bilinear")
+        te.ops.unfold(image, (n, n))
 
 
 def test_more_steps_than_there_are_cannot_be_kept() -> None:
