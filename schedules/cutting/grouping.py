@@ -24,7 +24,7 @@ from tedsl.lang.tensor import Operation, Placeholder, Tensor
 __all__ = ["Groups"]
 
 SMALL = 4096  # bytes of the results of a stage that may share a kernel
-MOST_INSIDE = 3  # loop nests of such a stage
+MOST_INSIDE = 4  # loop nests of such a stage: as many as a sum along rows has
 MOST_NUMBERS = 16  # results of one element each that one kernel makes of the same
 
 Nests = Mapping[str, frozenset[str]]

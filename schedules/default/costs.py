@@ -43,6 +43,7 @@ MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own,
 FEW, OFTEN = 16, 8  # numbers that a row consists of, and times that each element of it is read
 LOADS = 3  # operations in the time that a number takes into the first cache and back
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
+TWICE = 1 / 4  # of the elements that several readers together compute twice
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
 UNKNOWN = 1024  # taken for an extent that is not known
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
@@ -155,7 +156,7 @@ def costs_of(
             continue
         if _most_taps(op, sites) * costs.element[op] > MOST_IN_WINDOWS:
             continue
-        once = len(sites) == 1 and is_once(*sites[0])
+        once = is_once(*sites[0]) if len(sites) == 1 else _is_in_parts(op, sites)
         if (
             op in again
             or costs.element[op] <= machine.choose("inline", INLINE, op.name)
@@ -174,10 +175,15 @@ def _repeats(op: Compute) -> bool:
     )
 
 
+def _loops(op: Operation) -> tuple[Axis, ...]:
+    """The loops of a stage, those of its result and of its reduction."""
+    sums = op.reduction.axes if isinstance(op, Compute) and op.reduction is not None else ()
+    return (*getattr(op, "axes", ()), *sums)
+
+
 def _terms(op: Operation) -> int:
     """Points at which a stage computes something."""
-    sums = op.reduction.axes if isinstance(op, Compute) and op.reduction is not None else ()
-    return points((*getattr(op, "axes", ()), *sums))
+    return points(_loops(op))
 
 
 def _most_taps(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> int:
@@ -342,6 +348,13 @@ def is_once(consumer: Operation, read: Read) -> bool:
     if known == counts and math.prod(known[1]) > ABOUT_ONCE * math.prod(known[0]):
         return False
     return all(a in used or number(a.extent) == 1 for a in loops)
+
+
+def _is_in_parts(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
+    """Whether several readers compute different elements of a stage, as blocks of a sum and what they leave over."""
+    known = all(number(a.extent) is not None for reader, _ in sites for a in _loops(reader))
+    apart = known and len({reader for reader, _ in sites}) == len(sites) and all(is_once(*site) for site in sites)
+    return apart and sum(_terms(reader) for reader, _ in sites) <= (1 + TWICE) * points(op.axes)
 
 
 def _is_once_for_lanes(consumer: Scatter, read: Read) -> bool:

@@ -1,12 +1,14 @@
 """Reductions along memory, as vectors of partial results: the terms r, r + L, r + 2L, ... go to lane r.
 
     partial[i, u] = reduce over ro of value[i, ro * L + u]       vectors side by side
-    folded[i, v]  = the tree over q of partial[i, q * 16 + v]    to one vector
+    rest[i, u]    = value[i, n - R + u], or nothing              what whole rows of L leave over: R lanes, the last ones
+    folded[i, v]  = the tree over q of partial[i, q * 16 + v]    to one vector, with those of the rest
     out[i]        = the tree over its lanes
 
 A large reduction to few elements is first cut into blocks, which run in parallel; so is a sum of floats of which many
-terms would be added up in a row, each of which is rounded to the last bit of all before it. The order is fixed by the
-sizes alone, so a result is the same in every run and on any number of threads.
+terms would be added up in a row, each of which is rounded to the last bit of all before it. Blocks have whole rows of
+lanes, what is left over is a stage of its own: no loop over many terms asks whether it has come to the end. The order
+is fixed by the sizes alone, so a result is the same in every run and on any number of threads.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def rewrite_reduction(
         count = BLOCKS if few and terms >= machine.least.blocks else 1
         if rounds:
             count = max(count, -(-terms // (max(1, lanes) * max(2, machine.least.chain))))
-        if count > 1 and _blocked(rw, original, op, machine, count):
+        if count > 1 and _blocked(rw, original, op, machine, count, lanes):
             return True
     if along is None or lanes == 0:
         return False
@@ -115,36 +117,44 @@ def _fills(extent: int, width: int, least: int) -> bool:
 
 def _lanes(extent: int, width: int, most: int, least: int) -> int:
     """How many lanes a row of this extent is spread over: 0 where it is shorter than so many vectors."""
-    for vectors in (n for n in (16, 8, 4, 2) if n <= most):
-        if extent % (vectors * width) == 0 and extent >= 2 * vectors * width:
-            return vectors * width
-    for vectors in (n for n in (16, 8, 4, 2, 1) if n <= most):
-        if extent >= 4 * vectors * width or (vectors == 1 and _fills(extent, width, least)):
-            return vectors * width
-    return 0
+    counts = [n for n in (16, 8, 4, 2, 1) if n <= most]
+    long = next((n for n in counts if extent >= 4 * n * width or (n == 1 and _fills(extent, width, least))), 0)
+    even = next((n for n in counts if extent % (n * width) == 0 and extent >= 2 * n * width and n > 1), 0)
+    return max(long, even) * width
 
 
 def _cut(axis: Axis, step: int, inner: Axis) -> tuple[Axis, dict[Expr, Expr], Expr]:
     """`axis` as outer * step + inner: the outer axis, the substitution, and the condition that it is inside.
 
-    Of an extent that is not known only whole steps, which need no condition.
+    Only whole steps, which need no condition, of an extent that has one.
     """
     assert axis.extent is not None
     begin, extent = number(axis.begin), number(axis.extent)
-    count = axis.extent // step if extent is None else -(-extent // step)
+    count = axis.extent // step if extent is None else max(1, extent // step)
     outer = Axis(f"{axis.name}_o", simplify_extent(fn.as_expr(count)), is_reduce=True)
     at: Expr = outer * step + inner
-    inside: Expr = TRUE if extent is None or extent % step == 0 else at < extent
+    inside: Expr = TRUE if extent is None or extent >= step else at < extent
     return outer, {axis: at + begin if begin else at}, inside
 
 
-def _cut_rest(axis: Axis, step: int, width: int, inner: Axis) -> tuple[Axis, dict[Expr, Expr], Expr]:
-    """What `_cut` leaves of an extent that is not known, in vectors of `width`."""
+def _cut_rest(axis: Axis, step: int, width: int, lane: Axis) -> tuple[Axis, dict[Expr, Expr], Expr]:
+    """What `_cut` leaves over, in vectors of `width`.
+
+    Of a known extent it is all side by side in the lanes, which end where the axis ends: the first of them begin before
+    what is left.
+    """
     assert axis.extent is not None
-    begin, first = number(axis.begin), axis.extent // step * step
-    outer = Axis(f"{axis.name}_r", blocks_of(simplify_extent(axis.extent - first), width), is_reduce=True)
-    at: Expr = first + (outer * width + inner)
-    return outer, {axis: at + begin if begin else at}, at < axis.extent
+    begin, extent = number(axis.begin), number(axis.extent)
+    first = axis.extent // step * step
+    if extent is None:
+        outer = Axis(f"{axis.name}_r", blocks_of(simplify_extent(axis.extent - first), width), is_reduce=True)
+        at: Expr = first + (outer * width + lane)
+        inside = at < axis.extent
+    else:
+        outer = Axis(f"{axis.name}_r", Const(1, INT32), is_reduce=True)
+        at = lane + (extent - typical(lane.extent))
+        inside = TRUE if extent % step % width == 0 else at >= first
+    return outer, {axis: at + begin if begin else at}, inside
 
 
 def _fresh(axes: Sequence[Axis]) -> dict[Axis, Axis]:
@@ -159,8 +169,6 @@ def _partial(
     lane: Axis,
     mapping: dict[Expr, Expr],
     inside: Expr,
-    *,
-    first: bool = False,
     name: str = "partial",
 ) -> Tensor:
     reduce = op.reduction
@@ -171,8 +179,9 @@ def _partial(
     renamed: dict[Expr, Expr] = {a: loop for a, loop in zip(reduce.axes, loops, strict=True) if a is not axis}
     value, where = substitute_all((reduce.values[0], reduce.where), {**moved, **renamed, **mapping})
     where = asked_inside(inside, where)
-    axes = (lane, *fresh.values()) if first else (*fresh.values(), lane)
-    return rw.compute(f"{op.name}_{name}", axes, Reduce(reduce.reducer, (value,), tuple(loops), where, 0))
+    return rw.compute(
+        f"{op.name}_{name}", (*fresh.values(), lane), Reduce(reduce.reducer, (value,), tuple(loops), where, 0)
+    )
 
 
 def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lanes: int, width: int) -> None:
@@ -181,26 +190,40 @@ def _by_lanes(rw: Rewriting, original: Operation, op: Compute, along: Axis, lane
     lane = Axis("lane", Const(lanes, INT32))
     outer, mapping, inside = _cut(along, lanes, lane)
     partial = _partial(rw, op, along, outer, lane, mapping, inside)
-    rw.kinds[partial.op.name] = "partial"
-    held, combine = partial, COMBINE[reduce.reducer.kind]
-    if lanes > width:
+    rest = _rest(rw, op, along, lanes, width)
+    combine = COMBINE[reduce.reducer.kind]
+    held = partial
+    if lanes > width or rest is not None:
         fresh = _fresh(op.axes)
         vector = Axis("lane", Const(width, INT32))
-        vectors = [Read(partial, (*fresh.values(), vector + k)) for k in range(0, lanes, width)]
+        vectors: list[Expr] = [Read(partial, (*fresh.values(), vector + k)) for k in range(0, lanes, width)]
+        left = [] if rest is None else [Read(rest, (*fresh.values(), vector + k)) for k in range(0, _row(rest), width)]
+        vectors[: len(left)] = map(combine, vectors, left)
         held = rw.compute(f"{op.name}_folded", (*fresh.values(), vector), _tree(vectors, combine))
         rw.kinds[held.op.name] = "folded"
     parts: list[Expr] = [Read(held, (*op.axes, Const(k, INT32))) for k in range(width)]
-    if number(along.extent) is None:
-        lane = Axis("lane", Const(width, INT32))
-        outer, mapping, inside = _cut_rest(along, lanes, width, lane)
-        rest = _partial(rw, op, along, outer, lane, mapping, inside, name="rest")
-        rw.kinds[rest.op.name], rw.widths[rest.op.name] = "partial", width
-        parts = [combine(p, Read(rest, (*op.axes, Const(k, INT32)))) for k, p in enumerate(parts)]
     rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(_tree(parts, combine),), _outputs={}), original)
     rw.kinds[rw.stages[-1].name] = "tree"
-    for stage in (partial.op.name, held.op.name):
-        rw.inside[stage] = rw.stages[-1].name
-        rw.widths[stage] = width
+    for tensor in (partial, rest, held):
+        if tensor is not None:
+            rw.inside[tensor.op.name], rw.widths[tensor.op.name] = rw.stages[-1].name, width
+            rw.kinds.setdefault(tensor.op.name, "partial")
+
+
+def _rest(rw: Rewriting, op: Compute, along: Axis, lanes: int, width: int) -> Tensor | None:
+    """The reduction of what whole steps of so many lanes leave over."""
+    extent = number(along.extent)
+    left = 1 if extent is None else 0 if extent < lanes else extent % lanes
+    if not left:
+        return None
+    lane = Axis("lane", Const(width * -(-left // width), INT32))
+    outer, mapping, inside = _cut_rest(along, lanes, width, lane)
+    return _partial(rw, op, along, outer, lane, mapping, inside, "rest")
+
+
+def _row(tensor: Tensor) -> int:
+    """The elements of the last axis."""
+    return typical(tensor.extents[-1])
 
 
 def _tree(parts: Sequence[Expr], combine: Callable[[Expr, Expr], Expr]) -> Expr:
@@ -252,10 +275,11 @@ def _whole(rw: Rewriting, op: Compute, name: str, machine: Machine, *, blocked: 
     return rw.add(replace(made, name=rw.name(made.name), _outputs={})).outputs[0]
 
 
-def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, count: int) -> bool:
+def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, count: int, lanes: int) -> bool:
     """partial[p, ..] over a block of the longest outer reduce axis, each block again by lanes; then over the blocks.
 
-    `count`: so many blocks. False where no loop is long enough.
+    `count`: so many blocks at least, of whole rows of `lanes` where the axis lies along memory; what is left over is
+    reduced by itself. False where no loop is long enough.
     """
     reduce = op.reduction
     assert reduce is not None
@@ -265,30 +289,41 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, 
     if sizes[axis] < least:
         axis = max(sizes, key=lambda a: sizes[a])
     extent, begin = sizes[axis], number(axis.begin) or 0
-    step = -(-extent // min(count, extent))
+    step = extent // min(count, extent)
+    if axis is along and step > lanes > 0:
+        step -= step % lanes
     left = step * math.prod(sizes.values()) // extent
     if extent < least or left == 1:  # term of a block
         return False
-    block = Axis("block", Const(-(-extent // step), INT32))
-    within = Axis(axis.name, Const(step, INT32), is_reduce=True)
-    at: Expr = block * step + within
-    inside: Expr = TRUE if extent % step == 0 else at < extent
-    partial = _partial(rw, op, axis, within, block, {axis: at + begin if begin else at}, inside, first=True)
-    made = rw.stages.pop()
-    assert isinstance(made, Compute)
-    if not rewrite_reduction(rw, made, made, machine):
-        if is_tiled_sum(made, machine):
-            rw.add_window(made, made, "tiled")
-        else:
-            rw.stages.append(made)
-            rw.new[partial] = partial
-    held = rw.new[partial]
+    block = Axis("block", Const(extent // step, INT32))
+    first = extent // step * step
+    whole = Axis(axis.name, Const(step, INT32), is_reduce=True)
+    held = _part(rw, _over(op, axis, whole, block * step + whole + begin, block), "partial", machine)
     every = Axis("block", block.extent, is_reduce=True)
-    body = Reduce(reduce.reducer, (Read(held, (every, *op.axes)),), (every,), TRUE, 0)
-    total = replace(op, names=None, bodies=(body,), _outputs={})
-    if not rewrite_reduction(rw, original, total, machine):
-        rw.add(replace(total, name=rw.name(op.name), _outputs={}), original)
+    axes = op.axes if first == extent else tuple(_fresh(op.axes).values())
+    body = Reduce(reduce.reducer, (Read(held, (every, *axes)),), (every,), TRUE, 0)
+    total = replace(op, axes=axes, names=None, bodies=(body,), _outputs={})
+    if first == extent:
+        if not rewrite_reduction(rw, original, total, machine):
+            rw.add(replace(total, name=rw.name(op.name), _outputs={}), original)
+        return True
+    rest = Axis(axis.name, Const(extent - first, INT32), is_reduce=True)
+    blocks = _part(rw, total, "blocks", machine)
+    rows = _part(rw, _over(op, axis, rest, first + rest + begin), "rest", machine)
+    result = COMBINE[reduce.reducer.kind](Read(blocks, tuple(op.axes)), Read(rows, tuple(op.axes)))
+    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(result,), _outputs={}), original)
     return True
+
+
+def _part(rw: Rewriting, op: Compute, name: str, machine: Machine) -> Tensor:
+    """A part of a reduction, rewritten in turn, or in tiles, where that helps."""
+    made = replace(op, name=f"{op.name}_{name}", names=None, _outputs={})
+    if rewrite_reduction(rw, made, made, machine):
+        return rw.new[made.output()]
+    if is_tiled_sum(made, machine):
+        rw.add_window(made, made, "tiled")
+        return rw.new[made.output()]
+    return rw.add(replace(made, name=rw.name(made.name), _outputs={})).outputs[0]
 
 
 def _in_blocks_of_one_size(rw: Rewriting, original: Operation, op: Compute, machine: Machine, terms: int) -> bool:

@@ -24,6 +24,7 @@ from schedules.machine import Machine
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.extents import number
+from tedsl.lang.intervals import Range, hull, range_of
 from tedsl.lang.tensor import Compute, Operation, Tensor
 
 __all__ = ["Slices", "slices_of"]
@@ -94,6 +95,7 @@ class _Search:
     def __init__(self, rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> None:
         self.rw, self.costs, self.machine = rw, costs, machine
         self.busy: set[Operation] = set()  # in slices already
+        self.parts: dict[Operation, Mapping[Tensor, float]] = {}
         folded = {op for op in kept if rw.kinds.get(op.name) == "folded"}
         self.outside = {*kept, *read_by_checks(rw.stages)} - folded
         self.stored = [op for op in rw.stages if op not in costs.inlined]
@@ -266,12 +268,29 @@ class _Search:
         """The bytes that need not come from memory again, of what does not stay in the cache anyway."""
         if not self._fits(known, root, members, steps):
             return 0
-        times: dict[Tensor, int] = {}
+        times: dict[Tensor, float] = {}
         for op in (root, *members):
-            for tensor in {t for t, _ in known.reads[op]}:
-                times[tensor] = times.get(tensor, 0 if tensor.op not in members else 2) + 1
+            for tensor, part in self._parts(op).items():
+                times[tensor] = times.get(tensor, 0 if tensor.op not in members else 2) + part
         least = self.machine.least.slices
-        return sum(_bytes(t) * (n - 1) for t, n in times.items() if _bytes(t) >= least)
+        return sum(round(_bytes(t) * max(0, n - 1)) for t, n in times.items() if _bytes(t) >= least)
+
+    def _parts(self, op: Compute) -> Mapping[Tensor, float]:
+        """Which part of each stored tensor a stage reads: what blocks of a sum leave over is little of it."""
+        if op not in self.parts:
+            boxes: dict[Tensor, tuple[Range, ...]] = {}
+            seen: set[tuple[Operation, tuple[Range, ...]]] = set()
+            pending: list[tuple[Operation, dict[Expr, Range]]] = [(op, {})]
+            for stage, known in pending:
+                for read in stage.reads:
+                    inner, box = read.tensor.op, tuple(range_of(i, known) for i in read.indices)
+                    if inner not in self.costs.inlined:
+                        boxes[read.tensor] = tuple(map(hull, box, boxes.get(read.tensor, box)))
+                    elif (inner, box) not in seen:
+                        seen.add((inner, box))
+                        pending.append((inner, dict(zip(getattr(inner, "axes", ()), box, strict=True))))
+            self.parts[op] = {t: _part_of(t, box) for t, box in boxes.items()}
+        return self.parts[op]
 
 
 def _last(root: Compute) -> Axis:
@@ -281,6 +300,12 @@ def _last(root: Compute) -> Axis:
 
 def _bytes(tensor: Tensor) -> int:
     return math.prod(number(e) or 1 for e in tensor.extents) * tensor.dtype.itemsize
+
+
+def _part_of(tensor: Tensor, box: Sequence[Range]) -> float:
+    """Which part of a tensor lies between the least and the greatest indices."""
+    sizes = [(high - low + 1, number(e) or 1) for (low, high), e in zip(box, tensor.extents, strict=True)]
+    return math.prod(min(1, part / size) for part, size in sizes)
 
 
 def _share(place: Position, extent: Expr, steps: Mapping[Axis, int]) -> float:

@@ -100,12 +100,14 @@ def test_what_many_read_is_not_joined_to_one_of_them() -> None:
     a = sums(h, "a")
     readers = [
         te.compute(
-            (N,), lambda i, p=p: te.sum(lambda k: te.exp(a[k] - a[i] * p), axis=te.reduce_axis(N - p)), name=f"r{p}"
+            (N,),
+            lambda i, p=p: te.sum(lambda k: te.exp(a[k] - a[i] * p), axis=te.reduce_axis(N - 16 * p)),
+            name=f"r{p}",
         )
-        for p in range(2, 8)  # over loops of their own
+        for p in range(6)  # over loops of their own
     ]
     assert ["a"] in names([x], [h, *readers])
-    assert ["a", "r2", "r3", "r4"] in names([x], [h, *readers[: joining.FEW]])
+    assert ["a", "r0", "r1", "r2"] in names([x], [h, *readers[: joining.FEW]])
 
 
 def test_a_result_that_may_be_written_over_an_input_is_on_its_own() -> None:
