@@ -8,33 +8,25 @@ the memory of the larger tensor. Only parts that become equal to others by this 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
 from schedules.directives import ComputeInline
 from schedules.program import ProgramStages, rewritten_expressions
 from tedsl.analysis.places import are_places
+from tedsl.analysis.read_boxes import ReadBox, box_of
 from tedsl.analysis.sizes import known_shape
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import simplify_extent
-from tedsl.lang.intervals import Known, range_of
+from tedsl.lang.intervals import Known
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scatter, Tensor
 from tedsl.lang.traverse import substitute_all
 
-__all__ = ["ReadBox", "Windowed", "placeholder_in", "windowed"]
+__all__ = ["Windowed", "placeholder_in", "windowed"]
 
 LARGEST = 2**31 - 1  # bytes of a tensor
-
-
-@dataclass(frozen=True)
-class ReadBox:
-    """The elements of a tensor that a part reads: so many of each dimension from `begins` on."""
-
-    begins: tuple[int, ...]
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,22 +37,25 @@ class Windowed:
     boxes: Mapping[int, ReadBox]
 
 
-def windowed(parts: Sequence[PlanPart]) -> dict[PlanPart, Windowed]:
-    """The parts that are equal to others once they are given boxes of what they read, and not before."""
-    found = {part: made for part in parts if (made := _windowed(part)) is not None}
+def windowed(parts: Sequence[PlanPart], whole: Set[Tensor] = frozenset()) -> dict[PlanPart, Windowed]:
+    """The parts that are equal to others once they are given boxes of what they read, and not before.
+
+    `whole`: inputs that are given as they are.
+    """
+    found = {part: made for part in parts if (made := _windowed(part, whole)) is not None}
     alike: dict[str, set[str]] = {}
     for part, made in found.items():
         alike.setdefault(made.part.digest, set()).add(part.digest)
     return {part: made for part, made in found.items() if len(alike[made.part.digest]) > 1}
 
 
-def _windowed(part: PlanPart) -> Windowed | None:
+def _windowed(part: PlanPart, whole: Set[Tensor]) -> Windowed | None:
     """A part with boxes of all that it reads no more of than these; None where there is nothing of the kind."""
     if part.plan.finite:  # for numbers that are not finite, it is computed by the user's program
         return None
     if any(map(are_places, (*part.plan.program.stages.values(), *(t.op for t in part.inputs)))):
         return None
-    cropping = _Cropping(part)
+    cropping = _Cropping(part, whole)
     boxes = {k: cropping.boxes[t] for k, t in enumerate(part.inputs) if t in cropping.boxes}
     return Windowed(cropping.part(), boxes) if boxes else None
 
@@ -71,14 +66,14 @@ class _Cropping:
     Of stages, those are cropped that are written out where they are read: no loop is theirs.
     """
 
-    def __init__(self, part: PlanPart) -> None:
+    def __init__(self, part: PlanPart, whole: Set[Tensor]) -> None:
         self._part, plan = part, part.plan
         self._known: Known = {}
         self._reads: dict[Tensor, list[Read]] = {}
         self._results = set(part.outputs)
         self._free = {name for name, step in plan.places.items() if isinstance(step.directive, ComputeInline)}
         self._free -= {name for name, _ in plan.loops} | set(plan.storage)
-        self._whole: set[Tensor] = set()  # what is read by more than its elements
+        self._whole = set(whole)  # what is read by more than its elements
         self.boxes: dict[Tensor, ReadBox] = {}
         self._stages: dict[str, Operation] = {}
         for name, op in reversed(list(plan.program.stages.items())):
@@ -106,18 +101,11 @@ class _Cropping:
         shape, reads = known_shape(tensor), self._reads.get(tensor)
         if not shape or not reads or tensor in self._whole or math.prod(shape) * tensor.dtype.itemsize > LARGEST:
             return None
-        spans = [self._span([read.indices[dim] for read in reads], n) for dim, n in enumerate(shape)]
-        box = ReadBox(tuple(low for low, _ in spans), tuple(high - low + 1 for low, high in spans))
-        if box.shape == shape:
+        box = box_of(tensor, [read.indices for read in reads], self._known)
+        if box is None:
             return None
         self.boxes[tensor] = box
         return box
-
-    def _span(self, indices: Sequence[Expr], extent: int) -> tuple[int, int]:
-        """The first and the last place that indices name; all of them where they may lie outside."""
-        ranges = [range_of(index, self._known) for index in indices]
-        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-        return (low, high) if 0 <= low <= high < extent else (0, extent - 1)
 
     def part(self) -> PlanPart:
         """The part that reads boxes."""
@@ -127,10 +115,8 @@ class _Cropping:
         def rule(node: Expr) -> Expr:
             if not isinstance(node, Read) or node.tensor not in new:
                 return node
-            box, indices = self.boxes.get(node.tensor), node.indices
-            if box is not None:
-                indices = tuple(simplify_extent(i - first) for i, first in zip(indices, box.begins, strict=True))
-            return Read(new[node.tensor], indices)
+            box = self.boxes.get(node.tensor)
+            return Read(new[node.tensor], node.indices if box is None else box.inside(node.indices))
 
         stages: dict[str, Operation] = {}
         for name, op in part.plan.program.stages.items():

@@ -18,8 +18,9 @@ from typing import TypeVar
 
 from schedules.default.neighbors import along
 from schedules.default.rewriting import Rewriting
+from tedsl.analysis.read_boxes import ReadBox, box_of
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all
@@ -49,6 +50,11 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
         return op
     if any(d is None or _size(r.tensor) * (1 if is_fold else REUSE) > points for r, d in found.items()):
         return op
+    places: dict[tuple[Tensor, int], list[Sequence[Expr]]] = {}
+    for read, d in found.items():
+        if d is not None:
+            places.setdefault((read.tensor, d), []).append(read.indices)
+    boxes = {(t, d): box_of(t, indices) for (t, d), indices in places.items()}
     made: dict[tuple[Tensor, int], Tensor] = {}
 
     def rule(node: Expr) -> Expr:
@@ -56,9 +62,12 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
         if d is None:
             return node
         assert isinstance(node, Read)
-        if (node.tensor, d) not in made:
-            made[node.tensor, d] = turned_table(rw, op.name, node.tensor, d)
-        return Read(made[node.tensor, d], last_of(node.indices, d))
+        key = node.tensor, d
+        box = boxes[key]
+        if key not in made:
+            made[key] = turned_table(rw, op.name, *key, box)
+        indices = node.indices if box is None else box.inside(node.indices)
+        return Read(made[key], last_of(indices, d))
 
     return replace(op, bodies=rebuild_all(op.bodies, rule), _outputs={})
 
@@ -123,10 +132,12 @@ def goes_along(index: Expr, axis: Axis) -> bool:
     return index is axis or (index.dtype is INT32 and axis not in set(free_axes(simplify_extent(index - axis))))
 
 
-def turned_table(rw: Rewriting, name: str, tensor: Tensor, dim: int) -> Tensor:
-    """A copy of a tensor with one of its dimensions last."""
-    axes = [Axis(f"d{k}", extent) for k, extent in enumerate(tensor.extents)]
-    made = rw.compute(f"{name}_{tensor.name}", last_of(axes, dim), Read(tensor, tuple(axes)))
+def turned_table(rw: Rewriting, name: str, tensor: Tensor, dim: int, box: ReadBox | None = None) -> Tensor:
+    """A copy of a tensor, or of a box of it, with one of its dimensions last."""
+    extents = tensor.extents if box is None else [Const(n, INT32) for n in box.shape]
+    axes = [Axis(f"d{k}", extent) for k, extent in enumerate(extents)]
+    places = axes if box is None else [a + first for a, first in zip(axes, box.begins, strict=True)]
+    made = rw.compute(f"{name}_{tensor.name}", last_of(axes, dim), Read(tensor, tuple(places)))
     rw.kinds[made.op.name] = "turned"
     return made
 

@@ -212,11 +212,10 @@ class _Plan:
 
     def __init__(self, program: Compilation, line: Timeline, segments: Segments) -> None:
         self.program, self.line, self.segments = program, line, segments
-        self.cutter = Cutter(program, 1)
+        self.cutter = Cutter(program, 1, again=True)
         self.new: dict[Tensor, Tensor] = {}  # results of stages that read single steps, as they are here
         self.finals: dict[Given, Tensor] = {}
         self.carries: dict[tuple[Tensor, int], int] = {}  # what scans left, and at which step
-        self.views: dict[View, int] = {}
         self.kernels: dict[tuple[Segment, int], tuple[SingleKernel, SegmentProgram]] = {}
         self.firsts: dict[Segment, int] = {}  # the steps of the first turn
         self.again: set[int] = set()
@@ -230,8 +229,7 @@ class _Plan:
                 self._run(segment, turn)
         self._redirect(op for op in others if self.line.levels[op] == self.line.turns)
         self._compute(self.program.outputs, self.program.name)
-        views = {cell: view for view, cell in self.views.items()}
-        return replace(self.cutter.plan(), views=views, again=frozenset(self.again))
+        return replace(self.cutter.plan(), again=frozenset(self.again))
 
     def _redirect(self, operations: Iterable[Operation]) -> None:
         """Stages that read single steps of a scan read them from what its turn left."""
@@ -310,7 +308,7 @@ class _Plan:
         """The number of an input of a segment."""
         if given.kind == "origin":
             place = self.segments.alike.index(segment)
-            return self._view(View(self._origins, 0, place, place + 1), tensor)
+            return self.cutter.view(View(self._origins, 0, place, place + 1), tensor)
         assert given.of is not None
         if given.kind == "carry":
             turn = self.line.timed[given.of.op].turn
@@ -328,7 +326,7 @@ class _Plan:
 
     def _window(self, cell: int, given: Given, tensor: Tensor, segment: Segment) -> int:
         moved = segment.begin - self.segments.like(segment).begin
-        return self._view(View(cell, given.dim, given.begin + moved, given.end + moved), tensor)
+        return self.cutter.view(View(cell, given.dim, given.begin + moved, given.end + moved), tensor)
 
     @cached_property
     def _origins(self) -> int:
@@ -339,8 +337,3 @@ class _Plan:
         origins = Compute(name="origins", axes=(axis,), bodies=(fn.as_expr(axis * step + first),)).output()
         self.cutter.reach([origins], "origins")
         return self.cutter.numbers[origins]
-
-    def _view(self, view: View, tensor: Tensor) -> int:
-        if view not in self.views:
-            self.views[view] = self.cutter.add(tensor)
-        return self.views[view]

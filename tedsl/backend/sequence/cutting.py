@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
-from schedules.cutting.windows import ReadBox, Windowed, windowed
+from schedules.cutting.windows import Windowed, windowed
 from schedules.interleaving import interleaved
 from schedules.known_places import with_known_places
 from schedules.program import program_of
+from tedsl.analysis.read_boxes import ReadBox
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
-from tedsl.backend.compiling.executable import BoxView, CompiledKernel, KernelStep, StepPlan
+from tedsl.backend.compiling.executable import BoxView, CompiledKernel, KernelStep, StepPlan, View
 from tedsl.backend.compiling.memory_cache import shared_kernel
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.host.loaders import loads_objects
@@ -65,7 +66,7 @@ def _is_on_rows(program: Compilation) -> bool:
 def cut_program(program: Compilation, least: int) -> StepPlan:
     """The steps of a program, cut where at least so many kernels are possible; 1: as many as can be."""
     begin, program = time.perf_counter(), _knowing(program)
-    cutter = Cutter(program, least)
+    cutter = Cutter(program, least, again=least == 1)
     cutter.reach(program.outputs, program.name)
     return replace(cutter.plan(), schedule_ms=(time.perf_counter() - begin) * 1e3)
 
@@ -85,22 +86,25 @@ def shared_key(digest: str, program: Compilation) -> tuple[object, ...]:
 
 
 class Cutter:
-    """The steps so far."""
+    """The steps so far.
 
-    def __init__(self, program: Compilation, least: int) -> None:
-        self.program, self.least = program, least
+    `again`: any step may run a second time, which what it reads is kept for by its number: no kernel is given boxes.
+    """
+
+    def __init__(self, program: Compilation, least: int, *, again: bool = False) -> None:
+        self.program, self.least, self.again = program, least, again
         self.steps: list[KernelStep] = []
         self.tensors: list[Tensor] = list(program.inputs)
         self.numbers = {t: k for k, t in enumerate(self.tensors)}  # of what is known
         self.stored: dict[Tensor, int] = {}
         self.users: dict[int, Tensor] = {}
-        self.windows: dict[BoxView, int] = {}
+        self.views: dict[View | BoxView, int] = {}  # tensors that are parts of others
 
     def plan(self) -> StepPlan:
         results = tuple(self.numbers[t] for t in self.program.outputs)
         return StepPlan(
             tuple(self.tensors), tuple(self.steps), results, numbers={**self.stored, **self.numbers}, users=self.users,
-            views={k: window for window, k in self.windows.items()}, is_finest=self.least == 1,
+            views={k: view for view, k in self.views.items()}, is_finest=self.least == 1,
         )  # fmt: skip
 
     def reach(self, wanted: Sequence[Tensor], name: str) -> None:
@@ -149,7 +153,7 @@ class Cutter:
             read = tuple(self.numbers[t] for t in known)
             self.steps.append(KernelStep(SingleKernel(here), None, read, self._numbered(wanted)))
             return
-        boxes = windowed(parts) if self._may_be_given_boxes(here) else {}
+        boxes = windowed(parts, self._whole()) if self._may_be_given_boxes(here) else {}
         for part in in_little_memory(parts, set(known), set(found)):
             self._add_part(part, boxes.get(part, Windowed(part, {})), is_sized=bool(here.sizes))
         self.numbers.update((t, self.numbers[now]) for t, now in zip(wanted, found, strict=True))
@@ -170,12 +174,13 @@ class Cutter:
 
     def _window(self, number: int, box: ReadBox | None) -> int:
         """The number of a box of a tensor, or of all of it."""
-        if box is None:
-            return number
-        window = BoxView(number, box.begins, box.shape)
-        if window not in self.windows:
-            self.windows[window] = self.add(self.tensors[number])
-        return self.windows[window]
+        return number if box is None else self.view(BoxView(number, box.begins, box.shape), self.tensors[number])
+
+    def view(self, view: View | BoxView, tensor: Tensor) -> int:
+        """The number of a part of a tensor, which is like another one."""
+        if view not in self.views:
+            self.views[view] = self.add(tensor)
+        return self.views[view]
 
     def _may_cut(self, here: Compilation) -> bool:
         if here.target.backend != "host" or here.planner.automatic or self.program.facts.is_always_empty:
@@ -184,8 +189,13 @@ class Cutter:
         return len(between) >= self.least and not any(isinstance(op, Placeholder) for op in between)
 
     def _may_be_given_boxes(self, here: Compilation) -> bool:
-        """Whether kernels may read boxes; of the finest cut, any step may run again, which tensors are kept for."""
-        return self.least > 1 and not here.sizes and not here.planner.is_asked
+        """Whether kernels may read boxes."""
+        return not self.again and not here.sizes and not here.planner.is_asked
+
+    def _whole(self) -> set[Tensor]:
+        """The tensors that are parts of others, of which there are no boxes."""
+        parts = set(self.views.values())
+        return {t for t, k in self.numbers.items() if k in parts}
 
     def _numbered(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
         """Numbers for tensors that are computed now."""

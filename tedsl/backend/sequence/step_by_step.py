@@ -128,7 +128,6 @@ class _Plan:
         self.outputs = set(program.outputs)
         self.cutter = Cutter(program, 1)
         self.new: dict[Tensor, Tensor] = {}
-        self.views: dict[View, int] = {}
         self.cells: dict[tuple[Tensor, int], int] = {}  # of members, by their step
         self.readers: dict[Tensor, set[Operation]] = {}
         self.handles = {h: m for loop in self.loops.values() for h, m in loop.by_handle.items()}
@@ -144,7 +143,7 @@ class _Plan:
             elif not isinstance(op, Placeholder):
                 self._moved(op)
         self._compute(self.program.outputs, self.program.name)
-        return replace(self.cutter.plan(), views={cell: view for view, cell in self.views.items()})
+        return self.cutter.plan()
 
     # What is asked for.
 
@@ -308,7 +307,7 @@ class _Plan:
     def _input(self, given: StepInput, tensor: Tensor, t: int) -> int:
         """The number of what a step is given."""
         if given.kind == "now":
-            return self._view(View(self._times, 0, t, t + 1), tensor)
+            return self.cutter.view(View(self._times, 0, t, t + 1), tensor)
         assert given.of is not None
         if given.kind == "step":
             return self._cell(self.handles[given.of], t + given.step)
@@ -316,7 +315,7 @@ class _Plan:
             return self._cell(self.handles[given.of], given.step)
         cell = self.cutter.numbers[given.of]
         if given.kind == "row":
-            return self._view(View(cell, 0, t + given.step, t + given.step + 1, is_single=True), tensor)
+            return self.cutter.view(View(cell, 0, t + given.step, t + given.step + 1, is_single=True), tensor)
         return cell
 
     def _cell(self, member: Member, step: int) -> int:
@@ -328,7 +327,7 @@ class _Plan:
             tensor = placeholder(member.shape, member.stack.dtype, name=member.handle.name)
             if member.handle in loop.stacked:
                 view = View(self.cutter.numbers[member.stack], 0, step, step + 1, is_single=True)
-                self.cells[key] = self._view(view, tensor)
+                self.cells[key] = self.cutter.view(view, tensor)
             else:
                 self.cells[key] = self.cutter.add(tensor)
         return self.cells[key]
@@ -340,11 +339,6 @@ class _Plan:
         times = Compute(name="times", axes=(axis,), bodies=(as_expr(axis),)).output()
         self.cutter.reach([times], "times")
         return self.cutter.numbers[times]
-
-    def _view(self, view: View, tensor: Tensor) -> int:
-        if view not in self.views:
-            self.views[view] = self.cutter.add(tensor)
-        return self.views[view]
 
 
 def _step_of(index: Expr) -> int | None:

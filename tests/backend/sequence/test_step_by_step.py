@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import tedsl as te
 from benchmarks.npbench_programs import PROGRAMS
 from schedules.machine import assuming
+from tedsl.backend.compiling.executable import BoxView
 
 STEPS, N = 7, 5
 Made = tuple[list[te.Tensor], list[te.Tensor]]
@@ -175,3 +176,21 @@ def test_steps_that_do_the_same_have_one_kernel() -> None:
     assert calls.count(1) <= 1  # only the last step, from which gradients begin
     want = te.interpret(outputs, dict(zip(inputs, arrays, strict=True)))
     assert largest_error(kernel(*arrays), want) < 1e-11
+
+
+def test_kernels_that_read_other_columns_are_one() -> None:
+    """Of each of three coordinates there are three sums, which differ in the column that they read."""
+    program = next(p for p in PROGRAMS if p.name == "nbody")
+    arrays = [np.asarray(a) for a in program.data(40, 25)]
+    inputs = [te.placeholder(a.shape, a.dtype.name, name=f"x{k}") for k, a in enumerate(arrays)]
+    inputs, outputs = with_gradients(inputs, program.ours(*inputs))
+    kernel = te.build(inputs, outputs)
+    plan = kernel.core.plan
+    boxes = {c: v for c, v in plan.views.items() if isinstance(v, BoxView)}
+    given_boxes = [step.core for step in plan.steps if any(c in boxes for c in step.inputs)]
+    assert given_boxes
+    assert all(given_boxes.count(core) == 3 for core in given_boxes)
+    assert not any(view.of in plan.views for view in boxes.values())
+    small = [np.asarray(a) for a in program.data(6, 5)]
+    read = [te.placeholder(a.shape, a.dtype.name, name=f"x{k}") for k, a in enumerate(small)]
+    agree(with_gradients(read, program.ours(*read)))

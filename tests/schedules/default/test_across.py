@@ -81,3 +81,14 @@ def test_rows_that_are_folded_in_a_way_of_their_own_are_lanes(shape: tuple[int, 
     found = te.build([x], y)(*feeds.values())
     np.testing.assert_array_equal(found, te.build([x], y, schedule=plain)(*feeds.values()))
     np.testing.assert_allclose(found, te.interpret(y, feeds), rtol=1e-5)
+
+
+def test_what_is_turned_is_what_is_read() -> None:
+    """One column of three, wherever it lies, and of it the rows that are read."""
+    p, m = te.placeholder((35, 3), name="p"), te.placeholder((30, 30), name="m")
+    rows = te.reduce_axis(30, name="k")
+    output = te.compute((30,), lambda i: te.sum(m[rows, i] * (p[rows, 2] - p[i + 5, 2]), axis=rows), name="Y")
+    made = {name: op for name, op in te.Schedule(output).auto().plan.program.stages.items() if name == "Y_p"}
+    assert [op.output().shape for op in made.values()] == [(1, 30)]
+    feeds = {t: CHANCE.integers(-4, 5, t.shape).astype("f4") for t in (p, m)}
+    np.testing.assert_array_equal(te.build([p, m], output)(*feeds.values()), te.interpret(output, feeds))
