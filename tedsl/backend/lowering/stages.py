@@ -133,7 +133,7 @@ class Context:
 
     def _row(self, place: Place, tensor: Tensor) -> Place:
         """The place in a row of all elements; extents are numbers."""
-        terms = [i * step for i, step in zip(place, strides_of(tensor)[::-1], strict=True)]
+        terms = [i * step for i, step in zip(place[::-1], strides_of(tensor), strict=True)]
         return (sum(terms[1:], terms[0]),) if terms else ()
 
     def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import halide as hl
@@ -133,3 +134,21 @@ def test_chains_of_many_stages(data: st.DataObject, mode: str) -> None:
     values = CHANCE.integers(0, 4, shape).astype(str(x.dtype))
     with assuming(LOWEST):
         np.testing.assert_array_equal(te.evaluate(y, {x: values}), te.interpret(y, {x: values}))
+
+
+@pytest.mark.usefixtures("cut_everywhere")
+def test_rows_held_at_their_ends_are_cut_where_two_planes_are_read() -> None:
+    """What both places had in common was the held column: Halide looks for ramps in indices, not beside them."""
+    a = te.placeholder((4, 120, 240), name="a")
+    plane = te.compute(a.shape, lambda c, y, x: a[c, y, x] * a[3, y, x], name="plane")
+
+    def around(c: Any, y: Any, x: Any) -> Any:
+        return sum(plane.at(c, y - 9, 2 * x + k - 7, mode="clamp") for k in range(3))
+
+    near = te.compute((4, 140, 131), around, name="near")
+    out = te.compute((4, 140, 131), lambda c, y, x: te.exp(near[c, y, x]) + near[3 - c, 139 - y, x], name="out")
+    values = CHANCE.integers(0, 2, a.shape).astype("float32")
+    kernel = te.build(a, out)
+    np.testing.assert_allclose(kernel(values), te.interpret(out, {a: values}), rtol=1e-6)
+    assert len(kernel.program.calls) == 2
+    assert re.search(r"for \(near\.s2\.\S+x_o\.rebased", kernel.source("stmt"))  # of the rows between the ends
