@@ -250,7 +250,7 @@ class Scalars:
             return self._read(node.tensor, (self.index(*row),))
         idle = self._idle.get(node.tensor, ())
         place = [
-            hl.Expr(0) if dim in idle and not indices.is_plain(i) else self.index(i, n)
+            hl.Expr(0) if dim in idle and not indices.is_plain(i) else self.index(i, n, marks=dim == len(extents) - 1)
             for dim, (i, n) in enumerate(zip(node.indices, extents, strict=True))
         ]
         for dim in held:
@@ -263,14 +263,14 @@ class Scalars:
             place[-1] = _promised(place[-1] + self._unknown_zero(), self.extent(extents[-1]))
         return self._read(node.tensor, tuple(place))
 
-    def index(self, index: Expr, extent: Expr) -> Halide:
-        """An int32 index that Halide knows to lie within [0, extent)."""
+    def index(self, index: Expr, extent: Expr, *, marks: bool = False) -> Halide:
+        """An int32 index that Halide knows to lie within [0, extent); `marks` as those of `indices.plain`."""
         if isinstance(index, Axis) and index.extent is extent and number(index.begin) == 0:
             return self._symbols[index]
         if not indices.is_plain(index) or wraps_early(index):
             return self._computed(index, extent)
         cancels = indices.cancels(index)
-        plain = indices.plain(index, self._symbols, self._hidden if cancels else None)
+        plain = indices.plain(index, self._symbols, self._hidden if cancels else None, marks=marks)
         limit = self.extent(extent)
         inside = plain if indices.stays_inside(index, extent, hides=cancels) else _clamped(plain, limit)
         # A bound that Halide could prove it would drop, and then miss.

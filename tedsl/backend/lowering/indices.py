@@ -83,12 +83,17 @@ def _is_plain_node(node: Expr) -> bool:
 
 
 Hide = Callable[[Halide, Expr], Halide]
+ENDS = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
 
 
-def plain(expr: Expr, symbols: Mapping[Expr, Halide], hide: Hide | None = None) -> Halide:
+def plain(
+    expr: Expr, symbols: Mapping[Expr, Halide], hide: Hide | None = None, *, marks: bool = False
+) -> Halide:  # fmt: skip
     """A plain expression over Halide's symbols for the axes and extents.
 
     What is divided, an expression and what it means, goes through `hide` if Halide must not see it: see `cancels`.
+    With `marks` Halide is told that a place is rarely held at an end, so that vectors are loaded as they lie in loops
+    of their own. Of ramps in the index of an array it knows, but not of what several indices have in common.
     """
     built: dict[Expr, Halide] = {}
     for node in topological(expr):
@@ -99,10 +104,23 @@ def plain(expr: Expr, symbols: Mapping[Expr, Halide], hide: Hide | None = None) 
             operands = [built[a] for a in node.args]
             if hide is not None and node.fn is Fn.FLOORDIV:
                 operands[0] = hide(operands[0], node.args[0])
+            if marks and node.fn in ENDS:
+                operands = [_likely(x, arg) for x, arg in zip(operands, node.args, strict=True)]
             built[node] = PLAIN[node.fn](*operands) if told is None else plain(told, symbols)
         else:
             built[node] = symbols[node]
     return built[expr]
+
+
+def _likely(value: Halide, meaning: Expr) -> Halide:
+    """A place along loops, before it is held at any end."""
+    nodes = topological(meaning)
+    moves = any(isinstance(n, Axis) for n in nodes)
+    return hl.likely_if_innermost(value) if moves and not any(_is_end(n) for n in nodes) else value
+
+
+def _is_end(node: Expr) -> bool:
+    return isinstance(node, Apply) and node.fn in ENDS
 
 
 def cancels(root: Expr) -> bool:

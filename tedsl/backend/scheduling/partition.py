@@ -105,8 +105,10 @@ def keep_whole(
         cut = along | {axis for v in levels if v.kind == "unrolled" for axis in v.origin}
     else:
         around = list(itertools.takewhile(lambda level: along.isdisjoint(level.origin), levels)) if along else []
-        aslant = _aslant(loops.stage, along, inlined | inside) if around else frozenset[Axis]()
-        _partition_never(plan, loops, definition, [v for v in around if not aslant.isdisjoint(v.origin)])
+        ends = _ends_along(loops.stage, along, inlined | inside) if around else frozenset[Axis]()
+        aslant = ends - along
+        whole = [v for v in around if not aslant.isdisjoint(v.origin) or (ends and v.kind == "parallel")]
+        _partition_never(plan, loops, definition, whole)
         return
     _partition_never(plan, loops, definition, [v for v in levels if v.origin.isdisjoint(cut)])
 
@@ -119,14 +121,15 @@ def _partition_never(plan: Plan, loops: Loops, definition: str, levels: Iterable
             loops.definitions[definition].partition(loops.loop(definition, level.name), hl.Partition.Never)
 
 
-def _aslant(stage: Stage, along: Set[Axis | int], within: Set[Operation]) -> Set[Axis]:
-    """The loops that move where along the vectors a place is held at an end, as i in x[max(j - i, 0)],
-    or a choice changes.
+def _ends_along(stage: Stage, along: Set[Axis | int], within: Set[Operation]) -> Set[Axis | int]:
+    """The loops, those along the vectors among them, by which along these a place is held at an end, as i and j in
+    x[max(j - i, 0)], or a choice changes.
 
-    Halide cuts loops from the outermost in, and those inside of its beginning and its end no more: of such a loop it
-    takes what needs no end for the middle, one iteration of i, and leaves all others to gather.
+    Halide cuts loops from the outermost in, and those inside of its beginning and its end no more: of a loop like i it
+    takes what needs no end for the middle, one iteration, and leaves all others to gather. Of tasks, the last of which
+    has fewer rows or the first and the last of which reach beyond the rows, it leaves whole ones to gather.
     """
-    found: set[Axis] = set()
+    found: set[Axis | int] = set()
     pending: list[tuple[Operation, Mapping[Axis, Set[Axis]]]] = [(stage.op, {})]
     seen = set[tuple[Operation, tuple[frozenset[Axis], ...]]]()
     for op, loops in pending:
@@ -138,7 +141,7 @@ def _aslant(stage: Stage, along: Set[Axis | int], within: Set[Operation]) -> Set
         for end in ends:
             moves = _loops_of(end, loops) if is_data_free((end,)) else frozenset[Axis]()
             if not along.isdisjoint(moves):
-                found |= moves - along
+                found |= moves
         for read in reads:
             if read.tensor.op in within:
                 places = tuple(frozenset(_loops_of(index, loops)) for index in read.indices)

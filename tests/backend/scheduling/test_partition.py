@@ -152,3 +152,27 @@ def test_rows_held_at_their_ends_are_cut_where_two_planes_are_read() -> None:
     np.testing.assert_allclose(kernel(values), te.interpret(out, {a: values}), rtol=1e-6)
     assert len(kernel.program.calls) == 2
     assert re.search(r"for \(near\.s2\.\S+x_o\.rebased", kernel.source("stmt"))  # of the rows between the ends
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_a_column_held_at_its_ends_that_two_places_have_in_common(target: str) -> None:
+    a = te.placeholder((4, 60, 96), name="a")
+    out = te.compute((3, 60, 96), lambda c, y, x: a.at(c, y, x - 5, mode="clamp") * a.at(3, y, x - 5, mode="clamp"))
+    s = te.Schedule(out)
+    s[out].vectorize("x", 16).parallel("y")
+    text = te.build(a, out, schedule=s, target=target).source("stmt")
+    assert re.search(r"for \(\S+x_0\.rebased", text)  # loops of their own between the ends
+    assert re.search(r"a\[ramp\(", text)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_tasks_are_not_what_is_cut_where_rows_are_held_at_their_ends(target: str) -> None:
+    """Of the last task, which has fewer rows, each element was gathered."""
+    a = te.placeholder((4, 60, 96), name="a")
+    out = te.compute((4, 60, 48), lambda c, y, x: sum(a.at(c, y - 2, 2 * x + k - 1, mode="clamp") for k in range(3)))
+    s = te.Schedule(out)
+    y, _ = s[out].split("y", 7)
+    s[out].vectorize("x", 16).parallel(y)
+    text = te.build(a, out, schedule=s, target=target).source("stmt")
+    assert re.search(r"for \(\S+x_0\.rebased", text)
+    assert not re.search(r"for \(\S+x_0, 0, 3\)", text)
