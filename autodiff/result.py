@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from autodiff.turning.answers import Answer
 from tedsl.lang.dataclass import dataclass
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Gradients", "ReadReport"]
 
+T = TypeVar("T")
 FEW = 4  # reads that differ in numbers only and are listed one by one
 _NUMBERS = re.compile(r"_\d+\b| [+-] \d+\b|\b\d+\b")  # of names, and in indices
 
@@ -130,8 +131,24 @@ def such(reads: list[ReadReport]) -> str:
     return f"{len(reads)} such reads" if len(reads) > 1 else ""
 
 
+class ByTensor(dict[Tensor, T]):
+    """What was found for each tensor, which is also known by its name where no other has that."""
+
+    def __missing__(self, key: Any) -> T:
+        named = [found for t, found in self.items() if t.name == key] if isinstance(key, str) else []
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise KeyError(f"{len(named)} tensors are named {key!r}; give the tensor itself")
+        known = ", ".join(dict.fromkeys(t.name for t in self))
+        raise KeyError(f"no adjoint of {key!r} was computed; there are adjoints of: {known}")
+
+
 class Gradients(tuple[Tensor, ...], Rich):
-    """The adjoints, a tuple in the order of the inputs; `grads[A]` by tensor, `.adjoints` of every one on the way."""
+    """The adjoints, a tuple in the order of the inputs; `grads[A]` by tensor or its name.
+
+    `.adjoints` are those of every tensor on the way.
+    """
 
     inputs: tuple[Tensor, ...]
     adjoints: Mapping[Tensor, Tensor]
@@ -147,7 +164,7 @@ class Gradients(tuple[Tensor, ...], Rich):
         explanation: Explanation,
     ) -> Gradients:
         self = super().__new__(cls, results)
-        self.inputs, self.adjoints, self.adjoint_summands = inputs, adjoints, adjoint_summands
+        self.inputs, self.adjoints, self.adjoint_summands = inputs, ByTensor(adjoints), ByTensor(adjoint_summands)
         self.explanation = explanation
         return self
 
@@ -156,16 +173,10 @@ class Gradients(tuple[Tensor, ...], Rich):
     @overload
     def __getitem__(self, key: slice) -> tuple[Tensor, ...]: ...
     @overload
-    def __getitem__(self, key: Tensor) -> Tensor: ...
+    def __getitem__(self, key: Tensor | str) -> Tensor: ...
 
     def __getitem__(self, key: Any) -> Any:
-        if not isinstance(key, Tensor):
-            return super().__getitem__(key)
-        found = self.adjoints.get(key)
-        if found is None:
-            known = ", ".join(dict.fromkeys(t.name for t in self.adjoints))
-            raise KeyError(f"no adjoint of {key!r} was computed; there are adjoints of: {known}")
-        return found
+        return self.adjoints[key] if isinstance(key, (Tensor, str)) else super().__getitem__(key)
 
     def __contains__(self, item: object) -> bool:
         return any(r is item for r in self)

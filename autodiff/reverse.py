@@ -28,6 +28,7 @@ from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import Said, reads_beyond, text_beyond
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.scalar_text import brief
 from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.titles import check_not_renamed
@@ -45,6 +46,7 @@ def differentiate(
     output: Tensor | Sequence[Tensor], inputs: Sequence[Tensor] | None = None, head: Any = None,
     override: Override | None = None, fdiff: Fdiff | None = None,
 ) -> Gradients: ...  # fmt: skip
+@own_arguments()
 def differentiate(
     output: Any, inputs: Any = None, head: Any = None, override: Override | None = None, fdiff: Fdiff | None = None
 ) -> Any:

@@ -27,6 +27,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Const, Expr, Var
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
 from tedsl.reference import interpret
@@ -58,6 +59,10 @@ MOVES = (0.0, 1.0, -1.0, 0.5, -0.5)  # steps by which an element is moved
 _DRAWN_EXTENT = 3
 
 
+@own_arguments(
+    hint="it checks the adjoints that te.differentiate(outputs, inputs) finds, or those of override= or of "
+    "fdiff=lambda output, input, head: ..."
+)
 def gradcheck(
     outputs: Any,
     inputs: Any,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.analysis.arrays.nests import PLAIN, map_leaves, underscored
+from tedsl.analysis.arrays.nests import PLAIN, map_leaves, rebuilt, underscored
 from tedsl.lang.compute import placeholder
 from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
@@ -136,7 +136,7 @@ def _each(value: Any, name: str, rule: Callable[[Any, str], Any], deep: bool = T
         return {k: part(v, underscored(name, k, False)) for k, v in value.items()}
     if isinstance(value, (tuple, list)):
         parts = [part(v, underscored(name, k, False)) for k, v in enumerate(value)]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return rebuilt(value, parts)
     return rule(value, name)
 
 

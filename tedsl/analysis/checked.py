@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from tedsl.lang.keywords import own_arguments
+
 __all__ = ["checked", "is_checked"]
 
 _CHECKED: ContextVar[bool] = ContextVar("tedsl_checked", default=False)
@@ -13,6 +15,7 @@ _CHECKED: ContextVar[bool] = ContextVar("tedsl_checked", default=False)
 is_checked = _CHECKED.get
 
 
+@own_arguments()
 @contextmanager
 def checked() -> Iterator[None]:
     """Calls inside `with te.checked():` look for more faults, and are slower.

@@ -16,6 +16,7 @@ from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evalu
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.intervals import Known, range_of
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.phases import unpacked
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
@@ -51,6 +52,7 @@ class Work(Rich):
 NOTHING = Work(0, 0, 0, 0)
 
 
+@own_arguments()
 def work(outputs: Any, sizes: Sizes | None = None) -> Work:
     """The work of every stage that the outputs need, summed: `work(C, sizes={n: 10})`.
 

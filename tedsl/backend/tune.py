@@ -36,6 +36,7 @@ from tedsl.backend.scheduling.tuned_choices import remember
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
 
@@ -100,6 +101,7 @@ class Tuned(Schedule):
         )
 
 
+@own_arguments()
 def tune(
     outputs: Tensor | Sequence[Tensor],
     budget: float = 60.0,

@@ -16,6 +16,7 @@ from tedsl.lang.elements import as_tensor, fresh_axes, normal_axis, shape_text, 
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.native import Native
 from tedsl.lang.pickling import made_again
 from tedsl.lang.tensor import Compute, Extern, IndexFacts, Shape, Tensor
@@ -141,6 +142,7 @@ def _place(value: Any) -> Expr:
     return place
 
 
+@own_arguments()
 def index_map(fn: Callable[[Any], Any], inverse: Callable[[Any], Any] | None = None) -> IndexMap:
     """A rearrangement of 0 .. n-1 that algebra cannot invert: `fn` of an index and, if known, `inverse` of a place.
 

@@ -9,6 +9,7 @@ from tedsl.lang import functions as fn
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Operators
 from tedsl.lang.traverse import free_axes, topological
 from tedsl.lang.variables import variables_of
@@ -52,6 +53,7 @@ def given_name(name: Any, default: str, what: str) -> str:
     return variable if isinstance(variable, str) else default
 
 
+@own_arguments()
 def reduce_axis(extent: Any, name: str | None = None) -> Axis:
     """An axis to reduce over: `reduce_axis(64)` counts 0..63, `reduce_axis((2, 5))` counts 2, 3, 4.
 

@@ -19,6 +19,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.functions import CAPTURED
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.literals import literal
 from tedsl.lang.operators import Operators
 from tedsl.lang.tensor import Constant, Tensor
@@ -30,6 +31,7 @@ __all__ = ["captured", "constant", "constants_of", "constants_of_lists", "is_con
 _NUMBERS: tuple[type, ...] = (bool, int, float)
 
 
+@own_arguments()
 def constant(array: Any, name: str | None = None) -> Tensor:
     """An array as a tensor, of its dtype; lists of Python's numbers become int32, float32 or bool.
 

@@ -13,6 +13,7 @@ from tedsl.lang.dtypes import FLOAT32, as_dtype, promote
 from tedsl.lang.elements import as_tensor, scalar_operand, tensor_of
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.nodes import operand
 from tedsl.lang.shaping import as_int
 from tedsl.lang.tensor import Tensor
@@ -22,6 +23,7 @@ from tedsl.lang.weak import kind_of
 __all__ = ["arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"]
 
 
+@own_arguments()
 def full(shape: Any, value: Any, dtype: object = None, name: str | None = None) -> Tensor:
     """A tensor with one value everywhere."""
     return _filled(shape, value, dtype, titled(name, "full", "te.full").of_one("te.full"), "te.full")

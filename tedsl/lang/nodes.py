@@ -24,6 +24,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Const, Expr, WeakFloat, unmarked
 from tedsl.lang.folding import folded, select_node
 from tedsl.lang.foreign import has_elements, values_of
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.literals import literal
 from tedsl.lang.operand_types import COMPARE, decided_by_type, types_of
 from tedsl.lang.operators import Fn, Operators
@@ -34,6 +35,7 @@ __all__ = ["Scalar", "apply", "as_expr", "const", "convert", "operand"]
 Scalar = Any  # Expr, 0-rank tensor, or a Python / NumPy number
 
 
+@own_arguments()
 def const(value: object, dtype: object = None) -> Const:
     """A literal of a strong dtype (a bare Python number is weak: it takes the type of what it meets)."""
     if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 and not is_masked(value):

@@ -380,6 +380,7 @@ def sums_of(dtypes: tuple[DType, ...]) -> Reducer:
     return Reducer("sums", left, right, results, tuple(fn.const(0, d) for d in dtypes), "sums")
 
 
+@own_arguments()
 def reducer(combine: Callable[..., Any], identity: Any, name: str | None = None) -> CustomReducer:
     """A reducer of your own: `combine(a, b)` must be associative, `identity` neutral; tuples for several values.
 

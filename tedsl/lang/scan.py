@@ -18,6 +18,7 @@ from tedsl.lang.dtypes import BFLOAT16, BOTTOM, FLOAT16, FLOAT32, INT32, DType, 
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Operators
 from tedsl.lang.packing import StepState, scan_of
 from tedsl.lang.signatures import parameters_of
@@ -41,6 +42,7 @@ def scan(
     shape: Any, function: Callable[..., tuple[Any, ...]], axis: int | Sequence[int] = 0, reverse: bool = False,
     keep: int | None = None, *, dtype: Any = None, name: Any = None,
 ) -> tuple[Tensor, ...]: ...  # fmt: skip
+@own_arguments()
 def scan(
     shape: Any,
     function: Callable[..., Any],

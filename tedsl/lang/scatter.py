@@ -13,6 +13,7 @@ from tedsl.lang.dtypes import DType, as_dtype, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import same_extent
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.step import present_step
 from tedsl.lang.tensor import Extern, Scatter, Tensor
@@ -26,6 +27,7 @@ __all__ = ["SCATTER_KINDS", "extern", "scatter"]
 SCATTER_KINDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
+@own_arguments()
 def scatter(
     shape: Any,
     axes: Any,
@@ -115,6 +117,7 @@ def extern(
 def extern(
     fn: Callable[..., Any], shape: Any, dtype: object, args: Any, pure: bool = True, *, name: Any = None
 ) -> Tensor: ...
+@own_arguments()
 def extern(fn: Callable[..., Any], shape: Any, dtype: Any, args: Any, pure: bool = True, *, name: Any = None) -> Any:
     """A Python function of NumPy arrays as a stage: `fn(*arrays)` returns an array of `shape` and `dtype`.
 

@@ -19,6 +19,7 @@ from tedsl.backend.calling.kernel import Kernel
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.foreign import check_not_recorded, is_torch, note_writes, tensor_of
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.locks import cached_property
 from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Placeholder, Tensor
@@ -39,6 +40,7 @@ IN_PROGRAM = (
 )
 
 
+@own_arguments()
 def functionalize(function: Callable[..., Any], *, interpreted: bool = False) -> Functionalized:
     """In-place code on arrays as pure tensors: `f = te.functionalize(fn)`.
 

@@ -11,6 +11,7 @@ from tedsl.analysis.arrays.feeds import check_not_masked
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.foreign import array_of, is_torch
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation import functions as functions, torch_methods as torch_methods  # their tables are the traced arrays'
 from tedsl.mutation.array import Array, lowered, new_array
@@ -21,6 +22,7 @@ from tedsl.mutation.tracing import active_trace
 __all__ = ["as_numpy", "copy", "may_alias"]
 
 
+@own_arguments()
 def copy(x: Any) -> Any:
     """A copy of `x`, in memory of its own.
 
@@ -40,6 +42,7 @@ def copy(x: Any) -> Any:
     return array if isinstance(x, (np.ndarray, np.generic)) or not hasattr(x, "copy") else x.copy()
 
 
+@own_arguments()
 def may_alias(x: Any, y: Any) -> bool:
     """Whether some element of `x` and some element of `y` lie on a common byte: exact for strided arrays.
 

@@ -537,3 +537,18 @@ def test_reads_of_loops_written_out_in_python_are_told_once() -> None:
     assert [len(group) for group in told.groups] == [5, 5]
     few = te.compute((32, 28), lambda i, j: sum(image[i, j + q] for q in range(4)))
     assert [len(g) for g in differentiate(few, image, head=te.ones((32, 28))).explain().groups] == [1] * 4
+
+
+def test_adjoints_are_found_by_name() -> None:
+    x = placeholder((3,), "x")
+    y = te.exp(x).named("y")
+    grads = differentiate((y * y).sum(), [x])
+    assert grads.adjoints["y"] is grads["y"] is grads.adjoints[y]
+    assert grads.adjoint_summands["y"] is grads.adjoint_summands[y]
+    assert grads["x"] is grads[0]
+    for found in (grads, grads.adjoints):
+        with pytest.raises(KeyError, match=r"no adjoint of 'z' was computed; there are adjoints of: .*y, x"):
+            found["z"]
+    doubled = differentiate((te.exp(x).named("y") * te.sin(x).named("y")).sum(), [x])
+    with pytest.raises(KeyError, match="2 tensors are named 'y'; give the tensor itself"):
+        doubled.adjoints["y"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -525,3 +526,17 @@ def test_sums_and_products_are_made_in_the_dtype_that_is_asked_for(name: str) ->
     for found in (whole, written):
         assert found.dtype == "float64"
         np.testing.assert_array_equal(te.evaluate(found, {pixels: values}), expected)
+
+
+FUNCTIONS = [name for name in te.__all__ if isinstance(getattr(te, name), types.FunctionType)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_say_how_they_are_called(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"te\.{name} at .*test_guesses"):
+        getattr(te, name)(no_such_argument=1)
+
+
+def test_a_check_of_given_gradients_says_what_is_checked() -> None:
+    with pytest.raises(TypeError, match=r"found gradients=; it checks the adjoints that te.differentiate"):
+        te.gradcheck(x.sum(), x, gradients=x)

@@ -204,6 +204,24 @@ class Line:
     kind: Any = None
 
 
+def test_gradients_stand_in_results_as_a_tuple() -> None:
+    def gradients(a: Any, b: Any) -> Any:
+        return te.differentiate((a * b).sum(), [a, b])
+
+    def with_gradients(a: Any, b: Any) -> Any:
+        return (a * b).sum(), gradients(a, b)
+
+    a, b = normal(2, 3), normal(2, 3)
+    _, found = te.grad(with_gradients, has_aux=True)(a, b)
+    _, moved = te.jvp(gradients, (a, b), (b, a))
+    rows = te.jacobian(gradients)(a[0], b[0])
+    for result in (te.jit(gradients)(a, b), te.op(gradients)(a, b), te.vmap(gradients)(a, b), found, moved[::-1]):
+        assert type(result) is tuple
+        np.testing.assert_array_equal(result[0], b)
+        np.testing.assert_array_equal(result[1], a)
+    np.testing.assert_array_equal(rows[1], np.eye(3))
+
+
 def test_dataclasses_are_nests() -> None:
     def loss(line: Line, x: Any) -> Any:
         assert isinstance(line, Line)

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.arrays.nests import rebuilt
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import own_arguments
 
 __all__ = ["load", "save"]
 
@@ -24,6 +26,7 @@ NEST = "__nest__"  # the entry that tells how the arrays are put together
 _PLAIN = (bool, int, float, str, type(None))
 
 
+@own_arguments()
 def save(path: str | os.PathLike[str], values: Any) -> None:
     """Write a nest of arrays, numbers and strings into a file `.npz` or `.safetensors`.
 
@@ -48,6 +51,7 @@ def save(path: str | os.PathLike[str], values: Any) -> None:
         partial.unlink(missing_ok=True)
 
 
+@own_arguments()
 def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """What `te.save` wrote. A file that another program wrote gives a dict of arrays by name.
 
@@ -131,8 +135,8 @@ def _put(like: Any, found: Any, name: str, what: str) -> Any:
     if isinstance(like, Mapping):
         return made
     if fields is None:
-        return type(like)(made.values())
-    return type(like)(**made) if isinstance(like, tuple) else dataclasses.replace(like, **made)
+        return rebuilt(like, made.values())
+    return rebuilt(like, made.values()) if isinstance(like, tuple) else dataclasses.replace(like, **made)
 
 
 def _built(description: Any, arrays: Mapping[str, Any]) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-__all__ = ["PLAIN", "map_leaves", "no_key_of", "static_key", "subscripted", "underscored"]
+__all__ = ["PLAIN", "map_leaves", "no_key_of", "rebuilt", "static_key", "subscripted", "underscored"]
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -32,12 +32,22 @@ def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any], join: Joi
         return map_leaves(inner, join(name, key, is_field), rule, join)
 
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(part(f, v, True) for f, v in zip(value._fields, value, strict=True)))
+        return rebuilt(value, (part(f, v, True) for f, v in zip(value._fields, value, strict=True)))
     if isinstance(value, (tuple, list)):
-        return type(value)(part(k, v) for k, v in enumerate(value))
+        return rebuilt(value, (part(k, v) for k, v in enumerate(value)))
     if isinstance(value, dict):
         return {k: part(k, v) for k, v in value.items()}
     return rule(value, name)
+
+
+def rebuilt(value: Any, parts: Iterable[Any]) -> Any:
+    """A sequence as `value` of other parts: a named tuple, a tuple or a list.
+
+    Of other classes of tuples and lists nobody knows how they are made: `Gradients` would hold adjoints of others.
+    """
+    if hasattr(value, "_fields"):
+        return type(value)(*parts)
+    return tuple(parts) if isinstance(value, tuple) else list(parts)
 
 
 def static_key(value: Any) -> tuple[Any, ...] | None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from tedsl.backend.arguments.cuda import CudaStream, is_capturing, some_context
 from tedsl.backend.host.runtime import Runtime, loaded_runtimes
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.keywords import own_arguments
 
 __all__ = ["DeviceBlock", "DeviceCall", "call_on_gpu", "free_device_memory", "install_store"]
 
@@ -120,6 +121,7 @@ def _words(address: int, count: int) -> Any:
     return (ctypes.c_uint64 * count).from_address(address)
 
 
+@own_arguments()
 def free_device_memory() -> None:
     """Free the memory of GPUs that is kept for further calls: for intermediate results, and for NumPy arrays there.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tedsl.backend.host.heap import heap
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.locks import freed_in_children
 
 __all__ = ["Pool", "free_memory", "register"]
@@ -41,6 +42,7 @@ def register(pool: Pool) -> None:
         _pools.add(pool)
 
 
+@own_arguments()
 def free_memory() -> int:
     """Give back the memory that kernels keep between calls, and what the C library holds on to; the number of bytes.
 

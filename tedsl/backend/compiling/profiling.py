@@ -24,6 +24,7 @@ from tedsl.analysis.work import flops_of
 from tedsl.backend.host.threads import get_num_threads
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
@@ -135,6 +136,7 @@ def _operations(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], sizes: 
     return sum(flops_of(op, dict(sizes)) for op in operations_between(inputs, outputs))
 
 
+@own_arguments()
 @contextmanager
 def profile() -> Iterator[Profile]:
     """Every call of a kernel inside is timed: `with te.profile() as p: kernel(x)`, then `print(p)`, `p.save(path)`."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.locks import freed_in_children
 
 __all__ = ["MOST_THREADS", "available_cpus", "get_num_threads", "on_change", "set_num_threads"]
@@ -27,6 +28,7 @@ _listeners: list[Callable[[int], object]] = []
 _changing = freed_in_children(threading.RLock())
 
 
+@own_arguments()
 def set_num_threads(count: int) -> None:
     """Let kernels run on `count` threads from their next call on.
 
@@ -48,6 +50,7 @@ def set_num_threads(count: int) -> None:
             raise
 
 
+@own_arguments()
 def get_num_threads() -> int:
     """The number of threads that a parallel kernel uses."""
     if _chosen is not None:

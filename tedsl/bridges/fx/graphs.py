@@ -19,12 +19,14 @@ from tedsl.bridges.fx.masked import Selections
 from tedsl.bridges.fx.rows.table import is_known
 from tedsl.lang.errors import user_location
 from tedsl.lang.foreign import is_torch
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.functional import Functionalized, PureForm
 
 __all__ = ["FxFunction", "aten_graph", "from_fx"]
 
 
+@own_arguments()
 def from_fx(graph_module: Any, example_inputs: Sequence[Any], *, interpreted: bool = False) -> FxFunction:
     """A torch.fx graph, before or after decomposition to ATen, as a callable without mutation inside.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from tedsl.analysis.arrays.nests import map_leaves, subscripted
+from tedsl.analysis.arrays.nests import map_leaves, rebuilt, subscripted
 from tedsl.lang.arrays import moveaxis
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
@@ -14,6 +14,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.transforms.batched_rules import dependents, keep_rules
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
@@ -22,6 +23,7 @@ from tedsl.ops.transforms.records import closed
 __all__ = ["vmap"]
 
 
+@own_arguments()
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Transformed:
     """`f` on many examples at once: a function of arrays with one more axis.
 
@@ -140,7 +142,7 @@ class _Batch:
             self._spread(v, axis, subscripted(name, k, False), rule)
             for k, (v, axis) in enumerate(zip(value, axes, strict=True))
         ]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return rebuilt(value, parts)
 
 
 def _holds_tensors(value: Any) -> bool:

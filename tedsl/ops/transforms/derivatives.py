@@ -12,6 +12,7 @@ from autodiff.rows import rows_of
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import Static, leaves
 from tedsl.ops.transforms.compilation import jit
@@ -23,6 +24,7 @@ __all__ = ["By", "check_loss", "grad", "hessian", "jacobian", "value_and_grad"]
 Argnums = int | tuple[int, ...] | list[int]
 
 
+@own_arguments()
 def grad(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
 ) -> Transformed:  # fmt: skip
@@ -42,6 +44,7 @@ def grad(
     return _worth(made, options, "grad")
 
 
+@own_arguments()
 def value_and_grad(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
 ) -> Transformed:  # fmt: skip
@@ -55,6 +58,7 @@ def value_and_grad(
     return _worth(made, options, "value_and_grad")
 
 
+@own_arguments()
 def jacobian(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
 ) -> Transformed:  # fmt: skip
@@ -75,6 +79,7 @@ def jacobian(
     return _worth(made, options, "jacobian")
 
 
+@own_arguments()
 def hessian(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, **options: Any
 ) -> Transformed:  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, overload
 import autodiff
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.lang.errors import user_location
+from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.derivatives import By, check_loss
@@ -24,6 +25,7 @@ def jvp(outputs: Tensor, inputs: Any, tangents: Any) -> Tensor: ...
 def jvp(outputs: Sequence[Tensor], inputs: Any, tangents: Any) -> tuple[Tensor, ...]: ...
 @overload
 def jvp(outputs: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, Any]: ...
+@own_arguments()
 def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list.
 
@@ -49,6 +51,7 @@ def hvp(loss: Tensor, inputs: Tensor, vectors: Any) -> Tensor: ...
 def hvp(loss: Tensor, inputs: Sequence[Tensor], vectors: Any) -> tuple[Tensor, ...]: ...
 @overload
 def hvp(loss: Callable[..., Any], inputs: Any, vectors: Any) -> Any: ...
+@own_arguments()
 def hvp(loss: Any, inputs: Any, vectors: Any) -> Any:
     """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tedsl.analysis.arrays.nests import rebuilt
 from tedsl.lang.arrays import full, stack
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.homes import home_of
@@ -38,11 +39,8 @@ def with_arrays(values: Sequence[Any], wanted: Sequence[bool] | None) -> list[An
         if isinstance(value, list) and _is_table(value):
             made = is_wanted or any(isinstance(leaf, (float, np.floating)) for leaf in leaves(value))
             return _given(as_table(value, weak), like) if made else value
-        if isinstance(value, tuple):
-            parts = [taken(v, is_wanted) for v in value]
-            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-        if isinstance(value, list):
-            return type(value)(taken(v, is_wanted) for v in value)
+        if isinstance(value, (tuple, list)):
+            return rebuilt(value, [taken(v, is_wanted) for v in value])
         if isinstance(value, dict):
             return {k: taken(v, is_wanted) for k, v in value.items()}
         is_alone = wanted is None and not arrays and isinstance(value, float)

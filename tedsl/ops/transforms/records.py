@@ -10,6 +10,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+from tedsl.analysis.arrays.nests import rebuilt
 from tedsl.lang.expr import Expr
 from tedsl.ops.signature import Static, is_array
 
@@ -48,10 +49,8 @@ def _record(kind: type, fields: list[str]) -> Any:
 
 
 def _each(value: Any, rule: Callable[[Any], Any]) -> Any:
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(rule, value))
     if isinstance(value, (tuple, list)):
-        return type(value)(map(rule, value))
+        return rebuilt(value, map(rule, value))
     return {k: rule(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
