@@ -134,12 +134,12 @@ def such(reads: list[ReadReport]) -> str:
 class ByTensor(dict[Tensor, T]):
     """What was found for each tensor, which is also known by its name where no other has that."""
 
-    def __missing__(self, key: Any) -> T:
-        named = [found for t, found in self.items() if t.name == key] if isinstance(key, str) else []
-        if len(named) == 1:
-            return named[0]
-        if named:
+    def __getitem__(self, key: Tensor | str, /) -> T:
+        named = [t for t in self if t.name == key] if isinstance(key, str) else [key]
+        if len(named) > 1:
             raise KeyError(f"{len(named)} tensors are named {key!r}; give the tensor itself")
+        if named and named[0] in self:
+            return super().__getitem__(named[0])
         known = ", ".join(dict.fromkeys(t.name for t in self))
         raise KeyError(f"no adjoint of {key!r} was computed; there are adjoints of: {known}")
 
@@ -151,8 +151,8 @@ class Gradients(tuple[Tensor, ...], Rich):
     """
 
     inputs: tuple[Tensor, ...]
-    adjoints: Mapping[Tensor, Tensor]
-    adjoint_summands: Mapping[Tensor, Mapping[Tensor, Tensor]]
+    adjoints: ByTensor[Tensor]
+    adjoint_summands: ByTensor[Mapping[Tensor, Tensor]]
     explanation: Explanation
 
     def __new__(

@@ -13,16 +13,21 @@ from typing import Any
 from tedsl.lang.errors import brief, user_location
 from tedsl.ops import language as te
 from tedsl.ops.homes import unrecorded
-from tedsl.ops.parameters import NestPlace, as_array, as_parameters, each_leaf, in_order, numbered, zeros_for
+from tedsl.ops.optimizer_options import at_rate, rate_of
+from tedsl.ops.parameters import (
+    NestPlace,
+    as_array,
+    as_parameters,
+    each_leaf,
+    in_order,
+    numbered,
+    without_record,
+    zeros_for,
+)
 from tedsl.ops.transforms.compilation import jit
 
-__all__ = ["check_made", "check_stepped", "init", "update"]
+__all__ = ["check_stepped", "init", "update"]
 
-OTHER_NAMES = {
-    "learning_rate": "lr=", "rate": "lr=", "step_size": "lr=", "alpha": "lr=", "params": "opt.init(params)",
-    "beta1": "betas=(beta1, beta2)", "beta2": "betas=(beta1, beta2)", "b1": "betas=(b1, b2)", "b2": "betas=(b1, b2)",
-    "epsilon": "eps=", "decay": "weight_decay=", "amsgrad": "not there",
-}  # fmt: skip
 MOST_OPTIMIZERS = 64  # whose compiled steps are kept
 
 _COUNT = jit(lambda x: te.zeros((), "int32"))
@@ -57,7 +62,9 @@ def update(optimizer: Any, params: Any, grads: Any, state: Any) -> tuple[Any, di
     parts: list[tuple[str, Any]] = [("grads", grads), *((name, state[name]) for name in optimizer.slots)]
     given = [in_order(nest, as_parameters(part), what, name) for name, part in parts]
     with unrecorded():
-        made = _compiled(optimizer)(arrays, *given[:1], state["count"], *given[1:])
+        rate = without_record(rate_of(optimizer))
+        steps = _compiled(optimizer if rate is None else at_rate(optimizer, 0.0))
+        made = steps(arrays, *given[:1], state["count"], rate, *given[1:])
     news, count, *slots = made
     own = {name: _refilled(nest, column) for name, column in zip(optimizer.slots, slots, strict=True)}
     return _refilled(nest, news), {"count": as_array(count), **own}
@@ -70,38 +77,16 @@ def _refilled(nest: Any, arrays: Any) -> Any:
 
 @lru_cache(MOST_OPTIMIZERS)
 def _compiled(optimizer: Any) -> Callable[..., Any]:
-    """The step of lists of arrays."""
+    """The step of lists of arrays, at a rate of its own where that is an array."""
 
-    def update(params: Any, grads: Any, count: Any, *slots: Any) -> Any:
-        count = count + 1
+    def update(params: Any, grads: Any, count: Any, rate: Any, *slots: Any) -> Any:
+        count, used = count + 1, at_rate(optimizer, rate)
         own = list(zip(*slots, strict=True)) or [()] * len(params)
-        news = [optimizer.step(p, g, s, count) for p, g, s in zip(params, grads, own, strict=True)]
+        news = [used.step(p, g, s, count) for p, g, s in zip(params, grads, own, strict=True)]
         first, *rest = (list(column) for column in zip(*news, strict=True))
         return first, count, *rest
 
     return jit(update)
-
-
-def check_made(made: Any, args: tuple[Any, ...], options: dict[str, Any], fields: tuple[str, ...]) -> None:
-    """Refuse parameters given to an optimizer that has none, and options under the names of other libraries."""
-    what, example = f"optim.{made.__name__} at {user_location()}", f"{made.__name__}(lr=0.1)"
-    if args and not isinstance(args[0], (te.Tensor, te.Expr)) and not callable(args[0]) and not _is_number(args[0]):
-        raise TypeError(
-            f"{what}: lr: expected a number, a 0-rank tensor or a function of the step, "
-            f"found {brief(repr(args[0]), 40)}; "
-            f"parameters are given to its methods: opt = {example}, state = opt.init(params), then params, state = "
-            "opt.update(params, grads, state)"
-        )
-    rate = args[0] if args else options.get("lr", 0)
-    if isinstance(rate, (int, float)) and not rate >= 0:
-        raise ValueError(f"{what}: lr: expected a number of 0 or more, found {rate!r}")
-    for name in options.keys() - set(fields):
-        told = f"; it is {OTHER_NAMES[name]}" if name in OTHER_NAMES else ""
-        raise TypeError(f"{what}: {name}= is no option; there are {', '.join(fields)}{told}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) or (hasattr(value, "dtype") and not getattr(value, "ndim", 1))
 
 
 def check_stepped(count: Any) -> None:

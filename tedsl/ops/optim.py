@@ -20,8 +20,8 @@ import numpy as np
 from autodiff import differentiate
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.dtypes import dtype_of_array
-from tedsl.lang.errors import user_location
+from tedsl.lang.dtypes import as_dtype, dtype_of_array
+from tedsl.lang.errors import brief, user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import made_again
 from tedsl.lang.reducing import widened_float
@@ -29,8 +29,9 @@ from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse, wide_of
 from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
-from tedsl.ops.nest_updates import check_made, check_stepped, init, update
+from tedsl.ops.nest_updates import check_stepped, init, update
 from tedsl.ops.op import op
+from tedsl.ops.optimizer_options import at_rate, check_bound, check_made, check_options, rate_of, written
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
@@ -57,23 +58,22 @@ def _decayed(param: te.Tensor, grad: te.Tensor, i: tuple[Any, ...], weight_decay
     return grad[i] + param[i] * weight_decay if weight_decay else grad[i]
 
 
-def _rate(lr: Any, what: str) -> Any:
-    """The learning rate as a scalar: a number, or a 0-rank tensor so that it can change from step to step."""
-    if isinstance(lr, te.Tensor):
-        if lr.ndim:
-            raise refuse(f"optim.{what}", f"lr: expected a number or a 0-rank tensor, found {lr!r}")
-        return lr[()]
-    if not lr >= 0:
-        raise refuse(f"optim.{what}", f"lr: expected a number of 0 or more, found {lr!r}")
-    return lr
+def _rate(what: str, lr: Any, **options: Any) -> Any:
+    """The learning rate as a scalar: a number, or a 0-rank tensor so that it can change from step to step.
+
+    It and the other options are refused where they mean nothing.
+    """
+    check_options(f"te.ops.optim.{what} at {user_location()}", {"lr": lr, **options})
+    return lr[()] if isinstance(lr, te.Tensor) else lr
 
 
 def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
-    """The rate of this step, where it is a function of how many were done before."""
-    if not callable(lr) or isinstance(lr, te.Tensor):
+    """The rate of this step, in the dtype of the step where it is a tensor or a function of how many were done."""
+    is_tensor = isinstance(lr, te.Tensor)
+    if not callable(lr) and not is_tensor:
         return lr
     dtype = widened_float(param.dtype)
-    rate = lr(te.cast(count[()] - 1, dtype))
+    rate = lr if is_tensor else lr(te.cast(count[()] - 1, dtype))
     return te.compute((), lambda: te.cast(rate[()] if isinstance(rate, te.Tensor) else rate, dtype), name="lr")
 
 
@@ -81,7 +81,7 @@ def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
 def sgd_step(param: te.Tensor, grad: te.Tensor, lr: Any = 0.01, weight_decay: float = 0.0) -> te.Tensor:
     """param - lr (grad + weight_decay param). As torch.optim.SGD."""
     check_same_shape(grad, param, "optim.sgd_step", ("grad", "param"))
-    rate, old, slope = _rate(lr, "sgd_step"), wide_of(param), wide_of(grad)
+    rate, old, slope = _rate("sgd_step", lr, weight_decay=weight_decay), wide_of(param), wide_of(grad)
     (new,) = _stepped(param.shape, lambda *i: (old[i] - _decayed(old, slope, i, weight_decay) * rate,), param)
     return new
 
@@ -97,7 +97,8 @@ def momentum_step(
     """
     for tensor, name in ((grad, "grad"), (velocity, "velocity")):
         check_same_shape(tensor, param, "optim.momentum_step", (name, "param"))
-    rate, old, slope, speed = _rate(lr, "momentum_step"), *map(wide_of, (param, grad, velocity))
+    rate = _rate("momentum_step", lr, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    old, slope, speed = map(wide_of, (param, grad, velocity))
 
     def element(*i: Any) -> Any:
         g = _decayed(old, slope, i, weight_decay)
@@ -120,7 +121,8 @@ def adam_step(
     for tensor, name in ((grad, "grad"), (mean, "mean"), (square, "square")):
         check_same_shape(tensor, param, "optim.adam_step", (name, "param"))
     check_integer(count, "optim.adam_step", "count")
-    rate, (first, second) = _rate(lr, "adam_step"), betas
+    rate = _rate("adam_step", lr, betas=betas, eps=eps, weight_decay=weight_decay, decoupled=decoupled)
+    first, second = betas
     done = te.cast(count[()], "float64")  # 1 - 0.999 has lost two digits in float32
     old, slope, means, squares = map(wide_of, (param, grad, mean, square))
 
@@ -150,11 +152,13 @@ def _clipped(grads: Any, max_norm: Any) -> Any:
 _clipped_arrays = jit(_clipped)
 
 
+@own_arguments("te.ops.optim.clip_by_global_norm")
 def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     """The gradients scaled so that the norm of all together is at most max_norm. As torch.nn.utils.clip_grad_norm_.
 
     They are a nest of tensors, or of arrays; so is the result.
     """
+    check_bound("te.ops.optim.clip_by_global_norm", "max_norm", max_norm)
     parts = leaves(closed(grads, True))
     if not any(hasattr(leaf, "dtype") for leaf in parts):
         raise refuse("optim.clip_by_global_norm", f"expected a nest of gradients, found {grads!r:.60}")
@@ -189,7 +193,8 @@ def _itself(self: Any, memo: object = None) -> Any:
 class SGD:
     """Gradient descent, with momentum unless that is 0.
 
-    `lr` is a number, a 0-rank tensor, or a function of the number of steps done: `lambda t: 0.1 * 0.99**t`.
+    `lr` is a number, a function of the number of steps done (`lambda t: 0.1 * 0.99**t`), a 0-rank tensor, or a 0-rank
+    array: what that holds is read at each step, and may change without anything being compiled anew.
     """
 
     lr: Any = 0.01
@@ -200,6 +205,9 @@ class SGD:
     def __new__(cls, *args: Any, **options: Any) -> Any:
         check_made(cls, args, options, tuple(cls.__dataclass_fields__))
         return super().__new__(cls)
+
+    def __repr__(self) -> str:
+        return written(self, "SGD", tuple(f.name for f in fields(self)))
 
     init, update = init, update
     __reduce__ = _reduced
@@ -224,7 +232,7 @@ class SGD:
 class Adam:
     """Adam, or AdamW with decoupled=True.
 
-    `lr` is a number, a 0-rank tensor, or a function of the number of steps done, made of the functions of te:
+    `lr` is as of SGD; a function of the number of steps done is made of the functions of te:
     `lambda t: te.minimum(t / 100, 1.0) * 1e-3` warms up.
     """
 
@@ -238,9 +246,12 @@ class Adam:
         check_made(cls, args, options, tuple(cls.__dataclass_fields__))
         return super().__new__(cls)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", tuple(self.betas))
+
     def __repr__(self) -> str:
         shown = fields(self)[:-1]  # whether it is decoupled is its name
-        return f"Adam{'W' * self.decoupled}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
+        return written(self, f"Adam{'W' * self.decoupled}", tuple(f.name for f in shown))
 
     init, update = init, update
     __reduce__ = _reduced
@@ -264,7 +275,7 @@ def AdamW(  # noqa: N802 - a kind of Adam
     **others: Any,
 ) -> Adam:  # fmt: skip
     """Adam with decoupled weight decay: `Adam(..., decoupled=True)`."""
-    check_made(AdamW, (lr,), others, ("lr", "betas", "eps", "weight_decay"))
+    check_made(AdamW, (lr, betas, eps, weight_decay), others, ("lr", "betas", "eps", "weight_decay"))
     return Adam(lr, betas, eps, weight_decay, decoupled=True)
 
 
@@ -328,8 +339,9 @@ def _checked(state: Any) -> State:
 
 def _of_another(optimizer: Optimizer, found: str) -> ValueError:
     return ValueError(
-        f"train_step at {user_location()}: the state is one of another optimizer: {found}, but {optimizer!r:.60} keeps "
-        f"{', '.join(optimizer.slots) or 'nothing'}; begin with step.start(state.params)"
+        f"train_step at {user_location()}: the state is one of another optimizer: {found}, but "
+        f"{brief(repr(optimizer), 120)} keeps {', '.join(optimizer.slots) or 'nothing'}; begin with "
+        "step.start(state.params)"
     )
 
 
@@ -391,8 +403,9 @@ class TrainStep:
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
+        rate = rate_of(self.optimizer)
         given = [*map(without_record, self._given(data, named)), *old, np.array(state.steps + 1, "int32")]
-        self.kernel(*given, out=(*values, *out))
+        self.kernel(*given, *([] if rate is None else [without_record(rate)]), out=(*values, *out))
         self._spare, self._arrays = old, out
         self._newest = State(self.params.nested(out[:count]), out[count:], state.steps + 1)
         return tuple(values) if self.several else values[0], self._newest
@@ -434,7 +447,7 @@ class FunctionStep:
     ) -> None:
         derived = value_and_grad(f, has_aux=has_aux).function
 
-        def step(params: Any, slots: Any, *data: Any, **named: Any) -> Any:
+        def step(params: Any, slots: Any, rate: Any, /, *data: Any, **named: Any) -> Any:
             try:
                 value, gradients = derived(closed(params, True), *data, **named)
             except KeyError as error:
@@ -447,7 +460,7 @@ class FunctionStep:
                 ) from error
             count, kept = slots["count"] + 1, _tensors(params)
             own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
-            news = _advanced(optimizer, kept, _tensors(gradients), own, count, clip)
+            news = _advanced(at_rate(optimizer, rate), kept, _tensors(gradients), own, count, clip)
             first, *rest = (_refilled(params, column) for column in zip(*news, strict=True))
             return value, first, {"count": count, **dict(zip(optimizer.slots, rest, strict=True))}
 
@@ -486,7 +499,8 @@ class FunctionStep:
             kept = [k for k in state.slots if k != "count"] if isinstance(state.slots, dict) else []
             raise _of_another(self.optimizer, f"it keeps {', '.join(kept) or 'nothing'}")
         with unrecorded():
-            value, params, slots = self._run(state.params, state.slots, *data, **named)
+            rate = without_record(rate_of(self.optimizer))
+            value, params, slots = self._run(state.params, state.slots, rate, *data, **named)
         return value, State(each_leaf(params, as_array), each_leaf(slots, as_array), state.steps + 1)
 
 
@@ -534,6 +548,8 @@ def train_step(
     placeholders. clip bounds the norm of all gradients together; opt and memory are as of te.build.
     """
     worth = {"opt": opt, "memory": memory}
+    if clip is not None:
+        check_bound("te.ops.optim.train_step", "clip", clip)
     if callable(loss) and not isinstance(loss, te.Tensor):
         if optimizer is None and (_is_optimizer(params) or isinstance(params, type)):
             params, optimizer = None, params
@@ -568,8 +584,11 @@ def _step_of_tensors(
     own = [
         [te.placeholder(p.shape, widened_float(p.dtype), name=f"{p.name}_{s}") for s in optimizer.slots] for p in params
     ]
-    news = _advanced(optimizer, params, list(differentiate(results[0], params)), own, count, clip)
-    inputs = [*data, *params, *(slot for slots in own for slot in slots), count]
+    rate = rate_of(optimizer)
+    rates = [] if rate is None else [te.placeholder((), str(as_dtype(rate.dtype)), name="lr")]
+    used = optimizer if rate is None else at_rate(optimizer, *rates)
+    news = _advanced(used, params, list(differentiate(results[0], params)), own, count, clip)
+    inputs = [*data, *params, *(slot for slots in own for slot in slots), count, *rates]
     outputs = [*results, *(new for new, *_ in news), *(slot for _, *slots in news for slot in slots)]
     kernel = build(inputs, outputs, target=target, name="train_step", **worth)
     return TrainStep(kernel, nest, tuple(data), tuple(results), several, optimizer)

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from autodiff.heads import IntegerGradientError
 from tedsl.analysis.arrays.nests import map_leaves, subscripted
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops import language as te
 from tedsl.ops.signature import leaves
+from tedsl.ops.transforms import numbers
 from tedsl.ops.transforms.compilation import jit
-from tedsl.ops.transforms.numbers import weak_dtype
 from tedsl.ops.transforms.records import closed, opened
 
 __all__ = [
@@ -130,13 +131,12 @@ def zeros_for(leaf: Any) -> Any:
 
 
 def as_parameters(nest: Any) -> Any:
-    """The nest with its numbers as arrays of the dtype of the float arrays in it, other arrays as they are."""
-    closed_nest = closed(nest, True)
-    weak = str(weak_dtype([leaf for leaf in leaves(closed_nest) if hasattr(leaf, "dtype")]))
+    """The nest with its numbers as arrays, floats of the dtype of the float arrays in it; other arrays as they are."""
+    parts = leaves(closed(nest, True))
+    weak = numbers.weak_dtype([leaf for leaf in parts if hasattr(leaf, "dtype")])
 
     def rule(leaf: Any) -> Any:
-        is_number = isinstance(leaf, (int, float)) and not isinstance(leaf, bool)
-        return np.array(leaf, weak) if is_number else as_array(without_record(leaf))
+        return numbers.as_array(leaf, weak) if numbers.is_number(leaf) else without_record(leaf)
 
     return each_leaf(nest, rule)
 
@@ -158,9 +158,9 @@ def numbered(nest: Any, what: str) -> tuple[Any, list[Any]]:
         if not hasattr(leaf, "dtype"):
             return leaf
         if not as_dtype(leaf.dtype).is_float:
-            raise TypeError(
-                f"{what} at {user_location()}: {name} is {as_dtype(leaf.dtype)}, expected floats to take a step from; "
-                "make them floats, as with x.astype('float32')"
+            raise IntegerGradientError(
+                f"{what} at {user_location()}: {name} is {as_dtype(leaf.dtype)}, expected floats to differentiate by "
+                "and to step from; make it floats, as 3.0 or x.astype('float32'), or let the function capture it"
             )
         arrays.append(leaf)
         return NestPlace(len(arrays) - 1)

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from autodiff.heads import IntegerGradientError
 from tedsl.ops import optim
+
+W, COUNT = te.placeholder((3,), name="w"), te.placeholder((), "int32", name="count")
 
 KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "sgd": (optim.SGD(0.1), "SGD", {"lr": 0.1}),
@@ -402,6 +405,97 @@ def test_what_readers_of_other_libraries_write_of_an_optimizer_is_answered_with_
         assert __file__ in str(caught.value)
     with pytest.raises(ValueError, match="grads: no array for parameter 'b', found those for w"):
         adam.update(w, {"w": np.zeros(3)}, adam.init(w))
+
+
+@pytest.mark.parametrize("number", [3, np.int64(3), np.arange(3)])
+def test_integers_among_parameters_are_refused_as_te_grad_refuses_them(number: Any) -> None:
+    params = {"w": np.ones(3), "n": number}
+    step, sgd = optim.train_step(lambda p: (p["w"] * p["n"]).sum(), optimizer=optim.SGD(0.1)), optim.SGD(0.1)
+    for call in (
+        te.value_and_grad(lambda p: (p["w"] * p["n"]).sum()), step.start, sgd.init,
+        lambda p: sgd.update(p, p, {"count": np.asarray(0)}),
+    ):  # fmt: skip
+        with pytest.raises(IntegerGradientError, match=r"\['n'\] is int64, expected .*floats to differentiate by"):
+            call(params)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: optim.Adam(betas=(0.9, 1.5)), r"betas: expected two numbers of 0 or more and less than 1, .* 1.5\)"),
+        (lambda: optim.Adam(betas=(-0.1, 0.9)), r"betas: expected two numbers of 0 or more and less than 1"),
+        (lambda: optim.Adam(betas=(0.9,)), r"betas: expected two numbers, as \(0.9, 0.999\), found \(0.9,\)"),
+        (lambda: optim.AdamW(betas=0.9), r"AdamW at .*betas: expected two numbers, .* found 0.9"),
+        (lambda: optim.Adam(eps=-1e-8), "eps: expected a number of 0 or more, found -1e-08"),
+        (lambda: optim.Adam(eps=None), "eps: expected a number, found None"),
+        (lambda: optim.Adam(decoupled=1), "decoupled: expected True or False, found 1"),
+        (lambda: optim.AdamW(weight_decay="0.1"), "weight_decay: expected a number, found '0.1'"),
+        (lambda: optim.SGD(weight_decay=np.ones(3)), "weight_decay: expected a number, found array"),
+        (lambda: optim.SGD(weight_decay=float("nan")), "weight_decay: expected a number of 0 or more, found nan"),
+        (lambda: optim.SGD(momentum=-0.1), "momentum: expected a number of 0 or more, found -0.1"),
+        (lambda: optim.SGD(momentum=True), "momentum: expected a number, found True"),
+        (lambda: optim.SGD(0.1, nesterov=True), r"nesterov=True .* found none; .* SGD\(0.1, momentum=0.9, nesterov"),
+        (lambda: optim.SGD(0.1, 0.9, nesterov=1), "nesterov: expected True or False, found 1"),
+        (lambda: optim.SGD(np.float32(-1)), r"lr: expected a number of 0 or more, found"),
+        (lambda: optim.SGD(True), "lr: expected a number, a 0-rank tensor or array, or a function of the step"),
+        (lambda: optim.SGD("fast"), "lr: expected a number, a 0-rank tensor or array, or a function of the step"),
+        (lambda: optim.momentum_step(W, W, W, momentum=-1.0), "momentum_step at .*momentum: expected"),
+        (lambda: optim.adam_step(W, W, W, W, COUNT, eps=-1.0), "adam_step at .*eps: expected"),
+        (lambda: optim.train_step(squared, optimizer=optim.SGD(0.1), clip=-1.0), "clip: expected a number of 0"),
+        (lambda: optim.clip_by_global_norm([W], "1"), "max_norm: expected a number, found '1'"),
+    ],
+)  # fmt: skip
+def test_options_that_mean_nothing_are_refused_where_they_are_given(make: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words) as caught:
+        make()
+    assert __file__ in str(caught.value)
+
+
+def test_betas_may_be_a_list() -> None:
+    assert optim.Adam(betas=[0.8, 0.9]) == optim.Adam(betas=(0.8, 0.9))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [optim.SGD, lambda lr: optim.SGD(lr, 0.9), optim.Adam])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_rate_in_an_array_varies_without_a_new_build(make: Any, dtype: str) -> None:
+    x, start = np.linspace(-1, 1, 12, dtype=dtype).reshape(4, 3), np.ones(3, dtype)
+    lr = np.asarray(0.1, "float32")
+    w, a = te.placeholder((3,), dtype, name="w"), te.placeholder((4, 3), dtype, name="a")
+    of_function = optim.train_step(lambda p, a: ((a @ p - 1) ** 2).sum(), optimizer=make(lr))
+    of_tensors = optim.train_step(((a @ w - 1) ** 2).sum(), [w], [a], make(lr))
+    slope = te.grad(lambda p, a: ((a @ p - 1) ** 2).sum())
+    states = [of_function.start(start), of_tensors.start([start])]
+    params, expected = start, start
+    kept, expected_kept = make(lr).init(params), make(0.1).init(expected)
+    for rate in (0.1, 0.02):
+        lr[...] = rate
+        number = make(float(lr))
+        expected, expected_kept = number.update(expected, slope(expected, x), expected_kept)
+        params, kept = make(lr).update(params, slope(params, x), kept)
+        states = [step(state, x)[1] for step, state in zip((of_function, of_tensors), states, strict=True)]
+        for found in (params, states[0].params, states[1].params[0]):
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, expected, rtol=1e-6 if dtype == "float32" else 1e-13)
+    assert str(of_function.explain()).count("compiled in") == 1
+
+
+def test_a_rate_of_another_framework_is_taken() -> None:
+    torch = pytest.importorskip("torch")
+    lr, w = torch.tensor(0.5), torch.ones(3)
+    sgd = optim.SGD(lr)
+    assert sgd.update(w, w, sgd.init(w))[0].tolist() == [0.5] * 3
+    step = optim.train_step(lambda p: (p * p).sum(), optimizer=optim.SGD(lr))
+    assert step(step.start(w))[1].params.tolist() == [0.0] * 3
+
+
+def test_an_optimizer_shows_the_name_of_its_rate() -> None:
+    def warming(t: Any) -> Any:
+        return te.minimum(t / 100, 1.0) * 1e-3
+
+    assert repr(optim.SGD(warming)) == "SGD(lr=warming, momentum=0.0, nesterov=False, weight_decay=0.0)"
+    assert "Adam(lr=<lambda>, betas=" in repr(optim.train_step(squared, optimizer=optim.Adam(lambda t: 0.1)))
+    with pytest.raises(ValueError, match=r"but Adam\(lr=0.001, betas=.*weight_decay=0.0\) keeps mean, square; begin"):
+        optim.train_step(squared, optimizer=optim.Adam())(optim.State({"w": np.ones(3)}, {"count": 1}, 0))
 
 
 def test_a_number_among_parameters_has_the_dtype_of_the_arrays_beside_it() -> None:
