@@ -25,7 +25,7 @@ from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.scatters import plan_tables
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
-from schedules.default.patterns.across import plan_across, tables_turned
+from schedules.default.patterns.across import plan_across, plan_without_units, tables_turned
 from schedules.default.patterns.bordered import bordered_windows
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
@@ -347,7 +347,7 @@ def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *
     def planned(own: Operation, made: Compute) -> None:
         _reduce(rw, own, made, machine, plain=plain)
 
-    if plan_short_row(rw, original, op, machine, planned):
+    if plan_without_units(rw, original, op, planned) or plan_short_row(rw, original, op, machine, planned):
         return
     op = tables_turned(rw, op)
     if plan_across(rw, original, op, planned):

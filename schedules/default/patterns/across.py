@@ -5,6 +5,7 @@
 | `y[i, c] = sum over u of x[i + u, c] w[c, u]` | `t[u, c] = w[c, u]`, the sum of `x[i + u, c] t[u, c]` |
 | `y[i] = fold over k of x[i, k]`, by a reducer of one's own | `t[k, i] = x[i, k]`, the fold of `t[k, i]` |
 | `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
+| `d[u, c, l] = sum over i of ..`, one l | `s[u, c] = sum over i of ..`, `d[u, c, l] = s[u, c]` |
 
 Filters of single channels, channels last, are such sums. Terms keep their order.
 """
@@ -23,13 +24,14 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
 
-__all__ = ["goes_along", "last_of", "plan_across", "tables_turned", "turned_table"]
+__all__ = ["goes_along", "last_of", "plan_across", "plan_without_units", "tables_turned", "turned_table"]
 
 T = TypeVar("T")
 
 LEAST_LANES = 4
+FEW = 64  # terms of an element, beside which a copy of it is nothing
 REUSE = 8  # times that an element of what is turned is read, or terms that each one sums
 
 
@@ -79,21 +81,37 @@ def plan_across(
     place = _other_lane(op)
     if place is None:
         return False
-    own, rw.current = rw.current, ""
-    made = replace(
-        op, name=rw.name(f"{op.name}_across"), axes=last_of(op.axes, place), names=None, _outputs={}
-    )  # fmt: skip
+    _copied(rw, original, replace(op, axes=last_of(op.axes, place), _outputs={}), op.axes, plan)
+    return True
+
+
+def plan_without_units(
+    rw: Rewriting, original: Operation, op: Compute, plan: Callable[[Operation, Compute], None]
+) -> bool:  # fmt: skip
+    """A reduction to few elements whose last axes, along which patterns look, have one iteration: without them."""
+    units: dict[Expr, Expr] = {a: Const(0, INT32) for a in op.axes if number(a.extent) == 1 and number(a.begin) == 0}
+    if units.keys().isdisjoint(op.axes[-2:]) or len(units) == len(op.axes) or len(op.bodies) > 1:
+        return False
+    if op.reduction is None or _points(op) < FEW * math.prod(number(a.extent) or 0 for a in op.axes):
+        return False
+    axes = tuple(a for a in op.axes if a not in units)
+    made = replace(op, axes=axes, bodies=substitute_all(op.bodies, units), _outputs={})
+    _copied(rw, original, made, op.axes, plan)
+    return True
+
+
+def _copied(
+    rw: Rewriting, original: Operation, made: Compute, axes: Sequence[Axis], plan: Callable[[Operation, Compute], None]
+) -> None:  # fmt: skip
+    """A stage of these axes, a copy of one over some of them, in another order, which is planned."""
+    name, own, rw.current = made.name, rw.current, ""
+    made = replace(made, name=rw.name(f"{name}_across"), names=None, _outputs={})
     plan(made, made)
     rw.current = own
-    axes = tuple(Axis(a.name, a.extent) for a in op.axes)
-    table = rw.new.get(made.output(), made.output())
-    rw.add(
-        replace(
-            op, name=rw.name(op.name), axes=axes, bodies=(Read(table, last_of(axes, place)),), names=None, _outputs={}
-        ),
-        original,
-    )
-    return True
+    fresh = {a: Axis(a.name, a.extent) for a in axes}
+    body = Read(rw.new.get(made.output(), made.output()), tuple(fresh[a] for a in made.axes))
+    copy = replace(made, name=rw.name(name), axes=tuple(fresh.values()), bodies=(body,), _outputs={})
+    rw.add(copy, original)
 
 
 def _other_lane(op: Compute) -> int | None:

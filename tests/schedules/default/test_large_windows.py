@@ -78,5 +78,5 @@ def test_vectors_lie_along_the_last_axis_of_several_elements(level: str) -> None
     a, head = te.placeholder((3, 20, 30, 16), name="a"), te.placeholder((3, 18, 28, 16), name="head")
     near = lambda i, j, d, u: te.sum(lambda n, y, x: head[n, y, x, d] * a[n, y + i, x + j, d])  # noqa: E731
     out = te.compute((3, 3, 16, 1), near, name="out")
-    assert "vectorized" in str(te.Schedule(out).auto(target="x86-64-v3")).split("out")[0]
+    assert "for d_v < 8, vectorized" in str(te.Schedule(out).auto(target="x86-64-v3"))
     checked([a, head], out, level)
