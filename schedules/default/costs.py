@@ -224,9 +224,9 @@ def element_cost(op: Operation) -> int:
     return sum(map(_cost_of, op.nodes))
 
 
-def value_cost(op: Operation) -> int:
-    """What an element costs beside the arithmetic of the places at which it is read."""
-    return sum(map(_cost_of, values_of(op.expressions)))
+def value_cost(roots: Sequence[Expr]) -> int:
+    """What values cost beside the arithmetic of the places at which elements are read; reductions in them nothing."""
+    return sum(map(_cost_of, values_of(roots)))
 
 
 def _used_at_one_place(

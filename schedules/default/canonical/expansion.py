@@ -120,7 +120,7 @@ def _terms_of(op: Compute) -> int:
         return 0
     is_position = reduce.reducer.kind in POSITIONS
     terms = math.prod(number(a.extent) or 0 if number(a.begin) is not None else 0 for a in reduce.axes)
-    operations = value_cost(op) + OF_POSITION * is_position
+    operations = value_cost((*reduce.values, reduce.where)) + OF_POSITION * is_position
     around = _is_around_data(op)
     if (
         not 1 <= terms <= MOST_TERMS

@@ -249,7 +249,7 @@ def _threads_within(op: Scan, nest: Nest, last: Level, vectors: int, machine: Ma
         return []
     sums, inside = [n for n in op.nodes if isinstance(n, Reduce)], [v for v in nest.levels if v.carried == "within"]
     terms = max([math.prod(number(a.extent) or 1 for a in s.axes) for s in sums], default=1)
-    if math.prod(v.known or 1 for v in inside) * terms * value_cost(op) < machine.least.step_threads:
+    if math.prod(v.known or 1 for v in inside) * terms * value_cost(op.expressions) < machine.least.step_threads:
         return []
     loops, count = list[str](), 1
     for level in inside:

@@ -106,6 +106,16 @@ def test_windows_in_what_a_window_reads_are_written_out_too() -> None:
     assert windows_between_stages([first.op, mean.op, second.op]) == {first.op, second.op}
 
 
+@pytest.mark.parametrize(("taps", "written"), [((3, 3), True), ((5, 5), False)])
+def test_terms_of_much_code_stay_in_their_loops(taps: tuple[int, int], written: bool) -> None:
+    """25 exponentials, as a bilateral filter sums them, were written out, and again at each border of its gradient."""
+    a = te.placeholder((60, 90), name="a")
+    near = window(a, taps, lambda read, p, q: te.exp(read * read - 1))
+    again = window(near, (3, 3), lambda read, p, q: read)
+    assert (expanded(near.op) is not None) == written
+    assert (near.op in windows_between_stages([near.op, again.op])) == written
+
+
 @pytest.mark.parametrize(("step", "windows"), [(1, True), (2, True), (3, False), (4, False)])
 def test_windows_that_share_nothing_are_computed_in_their_loops(step: int, windows: bool) -> None:
     x = te.placeholder((64, 64), name="x")
