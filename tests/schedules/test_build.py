@@ -227,6 +227,22 @@ def test_sums_of_selected_terms_keep_their_order() -> None:
         te.Schedule(C)[C].reorder("m", "k")
 
 
+@pytest.mark.parametrize("target", ["host", "x86-64-v2"])
+def test_a_result_that_another_one_reads_is_not_fetched_ahead(target: str) -> None:
+    """Halide refuses it, as it allocates no results; the schedule is right without."""
+    x = te.placeholder((20, 17), name="x")
+    first = te.compute((20, 17), lambda i, j: x[i, j] * 2, name="first")
+    second = te.compute((18, 17), lambda i, j: first[i, j] + first[i + 2, j], name="second")
+    s = te.Schedule([first, second])
+    s[second].prefetch(first, "i", 1).vectorize("j", 4)
+    kernel = te.build(x, [first, second], schedule=s, target=target)
+    kernel.compile()
+    if target == "host":
+        values = np.arange(340, dtype="float32").reshape(20, 17)
+        for found, want in zip(kernel(values), te.interpret([first, second], {x: values}), strict=True):
+            np.testing.assert_array_equal(found, want)
+
+
 def test_prefetch() -> None:
     inputs, C, D = product()
     s = te.Schedule(C)

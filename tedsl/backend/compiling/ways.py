@@ -32,6 +32,7 @@ class Way:
     answers: Callable[[VariantSource, Exception], bool]
     is_careful: bool = False  # divisions are lowered with care
     is_whole: bool = False  # Halide cuts no loop into a beginning, a middle and an end
+    is_unfetched: bool = False  # nothing is asked for ahead
     is_in_turn: bool = False  # no stage has a thread of its own
     is_simple: bool = False  # every stage is stored, no loop is changed; never kept on the disk
 
@@ -42,7 +43,8 @@ class Way:
 
     def of(self, origin: VariantSource) -> VariantSource:
         """What is compiled in this way."""
-        options = {"simple": True} if self.is_simple else {"in_turn": True} if self.is_in_turn else {}
+        chosen = {"simple": self.is_simple, "in_turn": self.is_in_turn, "unfetched": self.is_unfetched}
+        options = {name: True for name, is_chosen in chosen.items() if is_chosen}
         program = origin.program.planned(**options) if options else origin.program
         if program is origin.program and (self.is_careful, self.is_whole) == (origin.is_careful, origin.is_whole):
             return origin
@@ -51,6 +53,11 @@ class Way:
 
 def _divides_by_zero(origin: VariantSource, failure: Exception) -> bool:
     return isinstance(failure, (hl.HalideError, ScheduleError)) and divides_by_zero(failure)
+
+
+def _cannot_be_fetched(origin: VariantSource, failure: Exception) -> bool:
+    """Whether it may be prefetches that Halide fails at, as of outputs, which it does not allocate."""
+    return isinstance(failure, (hl.HalideError, ScheduleError)) and origin.program.planner.fetches
 
 
 def _cannot_be_ahead(origin: VariantSource, failure: Exception) -> bool:
@@ -67,12 +74,13 @@ def _is_refused(origin: VariantSource, failure: Exception) -> bool:
 
 PLANNED = Way("planned", lambda origin, failure: False)
 CAREFUL = Way("careful", _divides_by_zero, is_careful=True)
-IN_TURN = Way("in turn", _cannot_be_ahead, is_in_turn=True)
+UNFETCHED = Way("unfetched", _cannot_be_fetched, is_unfetched=True)
+IN_TURN = Way("in turn", _cannot_be_ahead, is_unfetched=True, is_in_turn=True)
 WHOLE = Way("whole loops", _is_refused, is_whole=True)
 SIMPLE = Way("simple", _is_refused, is_simple=True)
 SIMPLE_CAREFUL = Way("simple and careful", _divides_by_zero, is_careful=True, is_simple=True)
 
-WAYS = (PLANNED, CAREFUL, IN_TURN, WHOLE, SIMPLE, SIMPLE_CAREFUL)
+WAYS = (PLANNED, CAREFUL, UNFETCHED, IN_TURN, WHOLE, SIMPLE, SIMPLE_CAREFUL)
 
 
 @dataclass(frozen=True, eq=False)

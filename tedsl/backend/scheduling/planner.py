@@ -9,6 +9,7 @@ from schedules.automatic import check_limits
 from schedules.cutting.cuts import PlanPart, parts_of
 from schedules.cutting.repetition import without_repetition
 from schedules.default import Machine, completed, stored
+from schedules.directives import Prefetch
 from schedules.estimate.compiling import compile_ms
 from schedules.known_places import with_known_places
 from schedules.machine import Choices, assumed
@@ -51,6 +52,12 @@ def _knowing(plan: Plan, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) ->
     return plan.over(program), [program.stages[names[t.op]].output(t.index) if t.op in names else t for t in outputs]
 
 
+def _unfetched(plan: Plan) -> Plan:
+    """A plan without its prefetches; itself where there are none."""
+    kept = {key: tuple(s for s in steps if not isinstance(s.directive, Prefetch)) for key, steps in plan.loops.items()}
+    return plan if kept == plan.loops else replace(plan, loops=kept)
+
+
 @dataclass(frozen=True)
 class Planner:
     """How a kernel is scheduled.
@@ -59,7 +66,7 @@ class Planner:
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
     loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
     stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads. `in_turn`: no
-    stage has a thread of its own.
+    stage has a thread of its own. `unfetched`: nothing is asked for ahead (`prefetch`).
     """
 
     plan: Plan | None = None
@@ -72,6 +79,7 @@ class Planner:
     simple: bool = False
     in_place: bool = False
     in_turn: bool = False
+    unfetched: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -88,6 +96,12 @@ class Planner:
         """Whether a stage may have a thread of its own."""
         plan = self.plan if self.part is None else self.part.plan
         return plan is not None and not self.in_turn and any(is_asked_ahead(plan, name) for name in plan.storage)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether something may be asked for ahead."""
+        plan = self.plan if self.part is None else self.part.plan
+        return plan is not None and not self.unfetched and _unfetched(plan) is not plan
 
     def machine(self, target: Target) -> Machine:
         """The figures that a program is scheduled for."""
@@ -135,6 +149,7 @@ class Planner:
         self, plan: Plan, inputs: Sequence[Tensor], added: Sequence[int], machine: Machine, *, trusted: bool = False,
         arrays: Arrays,
     ) -> Lowered:  # fmt: skip
+        plan = _unfetched(plan) if self.unfetched else plan
         stages = plan.program.stages
         finite = [] if trusted else [stages[name].output() for name in plan.finite if name in stages]
         places = placed(plan)
