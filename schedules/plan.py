@@ -441,7 +441,10 @@ class Plan:
     def _check_inline(self, d: ComputeInline, op: Operation) -> None:
         if not isinstance(op, Compute) or op.reduction is not None:
             kind = "reduction" if isinstance(op, Compute) else type(op).__name__.lower()
-            raise ScheduleError(f"{d.stage} is a {kind}; only pointwise stages can be computed inline")
+            raise ScheduleError(
+                f"{d.stage} is a {kind}; only pointwise stages can be computed inline; s[{d.stage!r}].compute_at("
+                "s[reader], loop) computes what each iteration of a loop of its reader needs"
+            )
         if (d.stage, "body") in self.loops:
             given = self.loops[d.stage, "body"][0]
             raise ScheduleError(

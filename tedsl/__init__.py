@@ -152,8 +152,8 @@ else:
         """What a name of another library is called here, as the end of a message."""
         if name.startswith("_"):
             return ""
-        from tedsl import ops
-        from tedsl.lang.names import OF_MODULES, spelled
+        from tedsl import display, ops
+        from tedsl.lang.names import OF_DISPLAY, OF_MODULES, spelled
 
         if name in OF_MODULES:
             return f": {OF_MODULES[name]}"
@@ -161,7 +161,10 @@ else:
             return f": it is te.ops.optim.{name}"
         if own := spelled(name, __all__):
             return f": it is te.{own}"
-        return f": it is te.ops.{own}" if (own := spelled(name, ops.__all__)) else ""
+        if own := spelled(name, ops.__all__):
+            return f": it is te.ops.{own}"
+        own = spelled(name, display.__all__) or OF_DISPLAY.get(name, "")
+        return f": it is te.display.{own}" if own else ""
 
     # Hidden from type checkers, to whom it would make every name exist
 

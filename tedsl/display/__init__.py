@@ -33,7 +33,13 @@ def __getattr__(name: str) -> Any:
     if name == "plot":
         return import_module("tedsl.display.plot")
     if name not in _HOME:
-        raise AttributeError(f"module 'tedsl.display' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        from tedsl.lang.names import OF_DISPLAY, spelled
+
+        own = spelled(name, __all__) or OF_DISPLAY.get(name, "")
+        told = f": it is te.display.{own}" if own else ""
+        raise AttributeError(
+            f"module 'tedsl.display' has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__]
+        )
     value = getattr(import_module(f"tedsl.display.{_HOME[name]}"), name)
     globals()[name] = value
     return value

@@ -5,14 +5,27 @@ Where nobody watches (no notebook, no terminal) it costs what appending numbers 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import suppress
 from typing import Any
 
 from tedsl.backend.host.progress import tqdm_bar
+from tedsl.lang.errors import brief, user_location
+from tedsl.lang.keywords import own_arguments
 
 __all__ = ["WatchedLoop", "WatchedTuning", "progress", "tuning"]
+
+
+_ELSEWHERE = {  # what bars of tqdm have
+    **dict.fromkeys(("set_postfix", "set_postfix_str", "log"), "show(loss=loss)"),
+    **dict.fromkeys(("set_description", "set_description_str"), "te.display.progress(steps, desc=text)"),
+    "write": "print(text)",
+    **dict.fromkeys(("update", "close", "refresh"), "there, by the loop itself: for k in bar"),
+    **dict.fromkeys(("n", "total"), "len(bar), and the step that the loop gives"),
+}
 
 
 class WatchedLoop:
@@ -21,8 +34,9 @@ class WatchedLoop:
     def __init__(
         self, over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5, title: str | None = None
     ) -> None:
-        self.over: Iterable[Any] = range(over) if isinstance(over, int) else over
+        self.over = _steps(over)
         self.history: dict[str, list[float]] = {}
+        self._shown: dict[str, str] = {}  # what stands behind the bar
         self._title = title
         self._plots, self._every = plot and _in_notebook(), every
         self._bar: Any = None
@@ -47,13 +61,29 @@ class WatchedLoop:
         return len(self.over) if isinstance(self.over, Sized) else 0
 
     def __repr__(self) -> str:
-        last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items())
+        last = ", ".join(f"{name} {text}" for name, text in self._shown.items())
         return f"WatchedLoop({max(map(len, self.history.values()), default=0)} shown{': ' + last if last else ''})"
 
-    def show(self, **values: Any) -> None:
-        """Keep the numbers of this step, and show them about twice a second."""
+    def __getattr__(self, name: str) -> Any:
+        told = f"; it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{told}", name=name, obj=self)
+
+    def show(self, /, *unnamed: Any, **values: Any) -> None:
+        """Keep the numbers of this step, and show them about twice a second.
+
+        None is a number that this step does not have, NaN in the history. Text is shown and not kept.
+        """
+        if unnamed:
+            raise TypeError(
+                f"show at {user_location()}: each value has a name, as bar.show(loss=loss); found {brief(unnamed[0])}"
+            )
         for name, value in values.items():
-            self.history.setdefault(name, []).append(float(value))
+            if isinstance(value, str):
+                self._shown[name] = value
+                continue
+            number = math.nan if value is None else _number(name, value)
+            self.history.setdefault(name, []).append(number)
+            self._shown[name] = "-" if value is None else f"{number:.4g}"
         if self._bar is not None and time.monotonic() - self._told > self._every:
             self._tell()
 
@@ -77,7 +107,7 @@ class WatchedLoop:
     def _tell(self) -> None:
         self._told = time.monotonic()
         if self._bar is not None:
-            self._bar.set_postfix({name: f"{values[-1]:.4g}" for name, values in self.history.items()})
+            self._bar.set_postfix(self._shown)
         if self._plots and self.history:
             self._draw(self.plot)
 
@@ -93,6 +123,31 @@ class WatchedLoop:
         plt.close(figure)
 
 
+def _steps(over: Any) -> Iterable[Any]:
+    """What is iterated over: so many steps, or what there is."""
+    what = f"te.display.progress at {user_location()}"
+    if hasattr(over, "__index__") and not isinstance(over, bool) and not getattr(over, "ndim", 0):
+        if int(over) < 0:
+            raise ValueError(f"{what}: expected a number of steps of 0 or more, found {over!r}")
+        return range(over)
+    if not isinstance(over, Iterable) and not hasattr(over, "__getitem__"):
+        raise TypeError(f"{what}: expected a number of steps, or what to iterate over, found {brief(repr(over))}")
+    steps: Iterable[Any] = over
+    return steps
+
+
+def _number(name: str, value: Any) -> float:
+    """What is shown, as a number."""
+    if getattr(value, "size", 1) in (0, 1) or not hasattr(value, "shape"):
+        with suppress(TypeError, ValueError, RuntimeError):
+            return float(value.item() if hasattr(value, "item") else value)
+    shape = getattr(value, "shape", None)
+    found = f"{type(value).__name__} {brief(repr(value), 40)}" if not shape else f"an array of {tuple(shape)}"
+    hint = "; show a number made of it, as its mean" if shape else ""
+    raise TypeError(f"show at {user_location()}: {name}: expected a number, text or None, found {found}{hint}")
+
+
+@own_arguments("te.display.progress")
 def progress(
     over: Iterable[Any] | int, *, plot: bool = False, every: float = 0.5, desc: str | None = None
 ) -> WatchedLoop:  # fmt: skip
@@ -143,6 +198,7 @@ class WatchedTuning:
         return ax
 
 
+@own_arguments("te.display.tuning")
 def tuning(*, every: float = 0.5) -> WatchedTuning:
     """What to pass to `te.tune` as `progress=`, to watch the search; `.plot()` draws it again afterwards.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "spelled", "title_of"]
+__all__ = ["OF_DISPLAY", "OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "spelled", "title_of"]
 
 _DTYPES = (
     "bfloat16", "bool_", "double", "float16", "float32", "float64", "half", "int16", "int32", "int64", "int8", "uint16",
@@ -18,7 +18,10 @@ _DTYPES = (
 _FFT = (
     "there are no Fourier transforms: te.extern(fn, shape, dtype, args) calls NumPy's, real and imaginary parts apart"
 )
-_SOLVE = "factorizations are written with te.scan over rows, or called by te.extern, with an override= as derivative"
+_SOLVE = (
+    "factorizations are written with te.scan over rows, as docs/linear_algebra.md does (Cholesky, triangular systems, "
+    "least squares), or called by te.extern, with an override= as derivative"
+)
 
 _RULE = "an override= as derivative"
 
@@ -101,6 +104,20 @@ _PLACES = (
     "blackman kaiser bartlett hann_window hamming_window gcd lcm combinations cartesian_prod"
 )
 
+_TVM = {  # of TVM's tensor expressions
+    "create_schedule": "it is te.Schedule(outputs)",
+    **dict.fromkeys(("lower", "create_prim_func"), "it is te.build; print(te.Schedule(y)) shows its loops"),
+    "comm_reducer": "it is te.reducer",
+    "decl_buffer": "it is te.placeholder",
+    "tensor_intrin": "it is te.extern",
+    "thread_axis": "GPU loops are named in a schedule: s[y].gpu_tile(...)",
+    "if_then_else": "it is te.select",
+    **dict.fromkeys(("floordiv", "truncdiv"), "it is x // y"),
+    **dict.fromkeys(("floormod", "truncmod"), "it is x % y"),
+    "size_var": "it is te.var",
+    "extern_primfunc": "it is te.extern",
+}
+
 OF_MODULES: dict[str, str] = {
     **{name: f'dtypes are strings: "{name.rstrip("_")}"' for name in _DTYPES if name not in ("double", "half")},
     "double": 'dtypes are strings: "float64"', "half": 'dtypes are strings: "float16"',
@@ -123,7 +140,7 @@ OF_MODULES: dict[str, str] = {
     "eval": "it is te.evaluate(x, feeds)", "variance": "it is x.var()", "norm": "it is x.norm()",
     "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
-    "linalg": "there is te.matmul, te.einsum and x.norm()", "fft": _FFT, "rfft": _FFT, "ifft": _FFT,
+    "linalg": f"there is te.matmul, te.einsum and x.norm(); {_SOLVE}", "fft": _FFT, "rfft": _FFT, "ifft": _FFT,
     **dict.fromkeys(("cholesky", "solve", "inv", "det", "slogdet", "svd", "eig", "eigh", "qr", "lstsq"), _SOLVE),
     "cond": "it is te.select(condition, a, b) of elements, te.where of tensors", "switch": "it is te.select, nested",
     "expit": "it is te.sigmoid",
@@ -156,6 +173,8 @@ OF_MODULES: dict[str, str] = {
     "digitize": 'it is te.searchsorted(bins, x, "right")', "fill_diagonal": "it is te.where(te.eye(n) > 0, value, x)",
     "unwrap": "it is te.cumsum of differences, each less its te.round(d / period) * period",
     "positive": "it is x", "fabs": "it is te.abs", "signbit": "it is te.copysign(1.0, x) < 0",
+    **_TVM,
+    "ctc_loss": "it is not there; it is a recurrence over frames: te.scan of log-probabilities, with te.logaddexp",
     **{f"atleast_{ndim}d": "it is te.expand_dims" for ndim in (1, 2, 3)},
     **{name: f"it is {written}" for name, written in WRITTEN.items()},
     **{name: f"it is te.{own}" for own, names in _OTHERWISE.items() for name in names.split()},
@@ -165,6 +184,9 @@ OF_MODULES: dict[str, str] = {
     **dict.fromkeys(_SIZED.split(), "its size would depend on data; use te.where, or where= of a sum"),
     **dict.fromkeys(_PLACES.split(), "it is that of NumPy, whose arrays are constants here"),
 }  # fmt: skip
+
+# What is in te.display and has other names elsewhere.
+OF_DISPLAY = {"tqdm": "progress", "trange": "progress", "progress_bar": "progress"}
 
 _CONVERSIONS = {
     "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64",

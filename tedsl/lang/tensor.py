@@ -517,14 +517,24 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __iter__(self) -> Any:
         if not self.extents or not isinstance(self.extents[0], Const):
             raise TypeError(
-                f"{self!r} cannot be iterated: its first extent is not a known number, at {user_location()}"
+                f"{self!r} cannot be iterated: {self._unknown_length('te.compute and te.scan loop over it')}"
             )
         return (self[d] for d in range(int(self.extents[0].value)))
 
     def __len__(self) -> int:
         if not self.extents or not isinstance(self.extents[0], Const):
-            raise TypeError(f"{self!r} has no known length, at {user_location()}")
+            raise TypeError(f"{self!r} has no known length: {self._unknown_length('te.arange(#) has its numbers')}")
         return int(self.extents[0].value)
+
+    def _unknown_length(self, use: str) -> str:
+        """Why there is no number of rows, and what to write instead."""
+        if not self.extents:
+            return f"it is one number, of rank 0, at {user_location()}"
+        name = self.name if self.name.isidentifier() else "x"
+        return (
+            f"its first extent is `{self.extents[0]}`, no number yet, at {user_location()}; it is {name}.shape[0], "
+            f"{use.replace('#', f'{name}.shape[0]')}"
+        )
 
     def __bool__(self) -> bool:
         raise TypeError(

@@ -148,7 +148,7 @@ class Op:
             quick: Callable[..., Any] | None
             try:
                 quick, given = self._prepared[key_of(args)], args
-            except (KeyError, TypeError):
+            except (KeyError, TypeError, ValueError):  # a memoryview that may be written raises the last
                 quick, given = self._prepared_nest(args)
             if quick is not None:
                 result = quick(given, out)

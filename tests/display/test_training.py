@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 
 import tedsl as te
@@ -74,3 +80,51 @@ def test_the_bar_ends_with_the_last_numbers(
         bar.show(loss=10.0 - k)
     assert "7/7" in (last := capsys.readouterr().err.splitlines()[-1])
     assert last.rstrip().endswith("loss=4]")
+
+
+def test_what_is_shown_beside_numbers() -> None:
+    bar = te.display.progress(np.int64(2))
+    assert list(bar) == [0, 1]
+    bar.show(loss=np.float32(0.5), note="warmup", test=None)
+    bar.show(loss=np.array([0.25]), note="steady", test=te.evaluate(te.ones(())))
+    assert bar.history["loss"] == [0.5, 0.25]
+    assert math.isnan(bar.history["test"][0])
+    assert bar.history.keys() == {"loss", "test"}
+    assert repr(bar) == "WatchedLoop(2 shown: loss 0.25, note steady, test 1)"
+    bar.show(test=None)
+    assert "test -" in repr(bar)
+
+
+def test_text_stands_behind_the_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for k in (bar := te.display.progress(3, every=0.0)):
+        bar.show(loss=0.25, note="warmup" if k < 2 else "steady", test=None)
+    assert "loss=0.25, note=steady, test=-" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda bar: bar.show(0.5), r"show at .*each value has a name, as bar.show\(loss=loss\); found 0.5"),
+        (lambda bar: bar.show(loss=np.ones(3)), r"loss: expected a number, .* found an array of \(3,\); .*mean"),
+        (lambda bar: bar.show(loss=[0.5]), r"loss: expected a number, text or None, found list \[0.5\]"),
+        (lambda bar: bar.show(loss=1j), "loss: expected a number, text or None, found complex 1j"),
+        (lambda bar: bar.show(loss=te.ones(())), "loss: expected a number, text or None, found Tensor ones : float32"),
+        (lambda bar: bar.set_postfix(loss=1), r"no attribute 'set_postfix'; it is show\(loss=loss\)"),
+        (lambda bar: bar.set_description("x"), r"it is te.display.progress\(steps, desc=text\)"),
+        (lambda bar: bar.foo, "'WatchedLoop' has no attribute 'foo'$"),
+        (lambda bar: te.display.progress(-1), "expected a number of steps of 0 or more, found -1"),
+        (lambda bar: te.display.progress(2.5), "expected a number of steps, or what to iterate over, found 2.5"),
+        (lambda bar: te.display.progress(True), "expected a number of steps, or what to iterate over, found True"),
+        (lambda bar: te.display.progress(3, total=4), "te.display.progress at .*found total="),
+        (lambda bar: te.progress, "it is te.display.progress"),
+        (lambda bar: te.tqdm, "it is te.display.progress"),
+        (lambda bar: te.display.trange, "it is te.display.progress"),
+        (lambda bar: te.latex, "it is te.display.latex"),
+    ],
+)  # fmt: skip
+def test_what_a_bar_does_not_have_is_said(call: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises((AttributeError, TypeError, ValueError)) as caught:
+        call(te.display.progress(3))
+    assert re.search(words, str(caught.value))

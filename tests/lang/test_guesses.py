@@ -540,3 +540,40 @@ def test_functions_say_how_they_are_called(name: str) -> None:
 def test_a_check_of_given_gradients_says_what_is_checked() -> None:
     with pytest.raises(TypeError, match=r"found gradients=; it checks the adjoints that te.differentiate"):
         te.gradcheck(x.sum(), x, gradients=x)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("create_schedule", r"it is te.Schedule\(outputs\)"),
+        ("comm_reducer", "it is te.reducer"),
+        ("linalg", "te.scan over rows, as docs/linear_algebra.md does"),
+        ("solve", "te.scan over rows, as docs/linear_algebra.md does"),
+        ("ctc_loss", "a recurrence over frames: te.scan"),
+    ],
+)
+def test_names_of_others_without_a_like_here_say_how_it_is_written(name: str, words: str) -> None:
+    for module in (te, te.ops):
+        with pytest.raises(AttributeError, match=words):
+            getattr(module, name)
+
+
+@pytest.mark.parametrize("buffer", [memoryview(np.ones(3)), memoryview(b"123"), bytearray(b"123")])
+def test_buffers_are_no_arrays_of_functions(buffer: Any) -> None:
+    for function in (te.jit(lambda a: a + 1), te.op(lambda a: a + 1)):
+        with pytest.raises(TypeError, match=r"is a buffer, and no array; pass np.asarray\(x\)"):
+            function(buffer)
+
+
+def test_a_sum_is_not_computed_inline_but_at_its_reader() -> None:
+    y = x.sum(1).named("y")
+    s = te.Schedule(y + 1)
+    with pytest.raises(te.ScheduleError, match=r"y is a reduction; .*; s\['y'\].compute_at\(s\[reader\], loop\)"):
+        s[y].compute_inline()
+
+
+def test_slopes_at_borders_are_as_the_docs_say() -> None:
+    points = np.array([-1.0, 0.0, 0.5, 1.0, 2.0])
+    np.testing.assert_array_equal(te.grad(lambda v: v.clip(0, 1).sum())(points), [0, 1, 1, 1, 0])
+    np.testing.assert_array_equal(te.grad(lambda v: te.minimum(v, 0.5).sum())(points), [1, 1, 0.5, 0, 0])
+    np.testing.assert_array_equal(te.grad(lambda v: v.min())(np.array([2.0, 1.0, 1.0])), [0, 1, 0])

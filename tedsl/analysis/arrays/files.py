@@ -17,8 +17,10 @@ import numpy as np
 
 from tedsl.analysis.arrays.nests import rebuilt
 from tedsl.lang.dtypes import as_dtype
-from tedsl.lang.errors import user_location
+from tedsl.lang.errors import brief, user_location
+from tedsl.lang.expr import Expr
 from tedsl.lang.keywords import own_arguments
+from tedsl.lang.tensor import Tensor
 
 __all__ = ["load", "save"]
 
@@ -43,6 +45,8 @@ def save(path: str | os.PathLike[str], values: Any) -> None:
         raise ValueError(f"{what}: expected a path that ends in .npz or .safetensors, found {str(path)!r:.80}")
     arrays: dict[str, Any] = {}
     text = json.dumps(_described(values, "", arrays, what))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{what}: there is no folder {str(target.parent)!r:.80}; os.makedirs makes it")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write(partial, arrays, text)
@@ -56,7 +60,8 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """What `te.save` wrote. A file that another program wrote gives a dict of arrays by name.
 
     Records come back as dicts of their fields, since nothing in a file is run; `like` is a nest of the same structure,
-    whose records are made again: `state = te.load(path, like=state)`. Shapes are those in the file.
+    whose records are made again: `state = te.load(path, like=state)`. Shapes are those in the file, and arrays are
+    NumPy's: those of PyTorch or JAX are made by `torch.from_numpy` and `jnp.asarray`.
     """
     found = _read(path)
     return found if like is None else _put(like, found, "", f"te.load of {str(path)!r:.80} at {user_location()}")
@@ -95,6 +100,11 @@ def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
         return {"dict": [[key, inner(key, part)] for key, part in value.items()]}
     if isinstance(value, _PLAIN):
         return {"plain": value}
+    if isinstance(value, (Tensor, Expr)):
+        raise TypeError(
+            f"{what}: {name or 'the value'} is a tensor of a program, {brief(repr(value))}, which has no elements yet; "
+            "te.evaluate(x, feeds) computes them"
+        )
     try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
         dtype = str(as_dtype(array.dtype.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -56,6 +57,8 @@ def static_key(value: Any) -> tuple[Any, ...] | None:
         return type(value), repr(value)
     if _is_changeable(value):
         return None
+    if isinstance(value, memoryview):
+        return None
     try:
         hash(value)
     except TypeError:
@@ -70,6 +73,8 @@ def no_key_of(value: Any) -> str:
             "is known by its identity alone, and what it holds may change between calls; make its class a dataclass, "
             "the fields of which are arguments, or pass what the function reads of it"
         )
+    if isinstance(value, (memoryview, bytearray, array)):
+        return "is a buffer, and no array; pass np.asarray(x), which is one over its memory"
     return (
         "is neither an array nor hashable, so that calls cannot be told apart by it; pass arrays, numbers, strings, or "
         "nests of them"

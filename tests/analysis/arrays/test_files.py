@@ -164,3 +164,24 @@ def test_refusals(tmp_path: Path) -> None:
         np.savez(tmp_path / "bad.npz", a=np.ones(1), __nest__=np.array(text))
         with pytest.raises(ValueError, match="is damaged"):
             te.load(tmp_path / "bad.npz")
+
+
+def test_a_tensor_of_a_program_has_nothing_to_save(tmp_path: Path) -> None:
+    for value in (te.ones((3,)), te.ones((3,))[0], te.var("n")):
+        with pytest.raises(TypeError, match=r"a is a tensor of a program, .* te.evaluate\(x, feeds\) computes them"):
+            te.save(tmp_path / "w.npz", {"a": value})
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"te.save at .*: there is no folder '.*missing'; os.makedirs"
+    ) as caught:
+        te.save(tmp_path / "missing" / "w.npz", {"a": np.ones(3)})
+    assert ".w.npz" not in str(caught.value)
+
+
+def test_arrays_of_frameworks_come_back_as_those_of_numpy(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    state = {"w": torch.ones(3)}
+    te.save(tmp_path / "w.npz", state)
+    assert type(te.load(tmp_path / "w.npz", like=state)["w"]) is np.ndarray
