@@ -16,7 +16,7 @@ from tedsl.analysis.float_places import quotient_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import wraps_early
+from tedsl.lang.intervals import FEW, range_of, with_sizes, wraps_early
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["Product", "Reader", "Remainder", "SizeQuotient", "has_axis_product", "is_opaque", "multiples", "product_of"]
@@ -118,7 +118,7 @@ class Reader:
         else:
             rule = FORMS.get(node.fn)
             found = rule(*args) if rule is not None else None
-        return unread if found is None else found
+        return unread if found is None or not _holds(node, found) else found
 
     def _largest(self, node: Expr, a: Linear, b: Linear) -> Linear:
         """The maximum of sizes: the larger where it is known, else a size of its own that is at least both.
@@ -218,6 +218,20 @@ class Reader:
             return Opaque(node)
         a, b = (self.form(x) for x in node.args)
         return Opaque(node) if any(is_opaque(e) or has_axis_product(e) for e in (a, b)) else rule(a, b)
+
+
+def _holds(node: Apply, found: Linear) -> bool:
+    """Whether int32 holds the numbers of a form, and what is divided in 64 bits where sizes decide that."""
+    least, most = integer_bounds(INT32)
+    if any(not least <= c <= most for c in (found.constant, *found.coefficients.values())):
+        return False
+    if node.dtype is not INT64 or node.fn not in (Fn.FLOORDIV, Fn.MOD):
+        return True
+    fits, fits_small = (
+        least <= low and high <= most
+        for low, high in (range_of(node.args[0], known) for known in ({}, with_sizes(node.args[0], (0, FEW))))
+    )
+    return fits or not fits_small
 
 
 def is_opaque(e: Linear) -> bool:

@@ -8,12 +8,16 @@ from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNeg
 from autodiff.integers.linear import Greatest, Least, Linear, Quotient, Symbol
 from autodiff.turning.affine_read import Product
 from tedsl.lang import functions as fn
-from tedsl.lang.dtypes import INT32
+from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Const, Expr
+from tedsl.lang.intervals import range_of, wraps_early
 
 __all__ = ["expression_of", "truth_of"]
 
 Names = Mapping[Symbol, Expr]
+
+SMALL = 8  # factors up to it, and numbers up to FAR times it, leave int32 for no index of an array
+FAR = 1 << 20
 
 
 def expression_of(e: Linear, names: Names) -> Expr:
@@ -24,9 +28,15 @@ def expression_of(e: Linear, names: Names) -> Expr:
 def _terms(e: Linear, names: Names) -> list[tuple[int, Expr]]:
     """Factors and expressions that add up to the form, the constant left out."""
     remainders, rest = e.remainders()
-    terms = [(c, expression_of(q.numerator, names) % q.divisor) for q, c in remainders]
+    terms = [(c, _short(expression_of(q.numerator, names) % q.divisor)) for q, c in remainders]
     terms += [(c, _symbol_expression(s, names)) for s, c in rest.coefficients.items()]
     return [*terms, (rest.constant - e.constant, fn.const(1, INT32))]
+
+
+def _short(e: Expr) -> Expr:
+    """As int32 what is divided in 64 bits, for which 32 may do again."""
+    (low, high), (least, most) = range_of(e), integer_bounds(INT32)
+    return fn.cast(e, INT32) if e.dtype is INT64 and least <= low and high <= most else e
 
 
 def _symbol_expression(s: Symbol, names: Names) -> Expr:
@@ -44,7 +54,7 @@ def names_of(s: Symbol, names: Names) -> Expr:
         return names[s]
     match s:
         case Quotient():
-            return expression_of(s.numerator, names) // s.divisor
+            return _short(expression_of(s.numerator, names) // s.divisor)
         case Least():
             return fn.minimum(expression_of(s.a, names), expression_of(s.b, names))
         case Greatest():
@@ -65,8 +75,15 @@ def _sum(terms: Iterable[tuple[int, Expr]]) -> Expr:
             constant += c * int(e.value)
         elif c:
             others.append((c, e))
+    found = _added(others, constant)
+    if max(map(abs, (constant // FAR, *(c for c, _ in others))), default=0) > SMALL and wraps_early(found):
+        return _added([(c, fn.cast(e, INT64)) for c, e in others], constant)
+    return found
+
+
+def _added(terms: Iterable[tuple[int, Expr]], constant: int) -> Expr:
     total: Expr | None = None
-    for c, e in sorted(others, key=lambda term: term[0] < 0):
+    for c, e in sorted(terms, key=lambda term: term[0] < 0):
         part = e if abs(c) == 1 else e * abs(c)
         if total is None:
             total = part if c > 0 else -part

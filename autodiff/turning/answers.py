@@ -7,6 +7,7 @@ its own, loops named after the forward axes they step through, and the value, th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from autodiff.integers.conditions import has_opaque
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
@@ -131,9 +132,10 @@ def _size(extent: Expr, reader: Reader) -> Linear:
     return symbol(extent) if is_opaque(form) else form
 
 
-def body_of(answer: Answer, g: Gather, elements: Sequence[Expr]) -> Expr:
-    """The value of one gather at its axes."""
+def body_of(answer: Answer, g: Gather, elements: Sequence[Expr], known: Sequence[Expr] = ()) -> Expr:
+    """The value of one gather at its axes, where what is `known` there holds as well."""
     loops, (value,), guard, data = moved(answer, g, elements, (answer.value,))
+    guard = reduce(fn.logical_and, known, guard)
     value = masked(value, data)
     if loops:
         return Reduce(BUILTIN["sum"], (value,), loops, guard)

@@ -199,8 +199,14 @@ def _element(answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> tu
     if not g.loops and isinstance(answer.read.value, Read | Const):
         return member, body_of(answer, g, place)
     own = fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
-    (part,) = compute_tensors(own, (body_of(answer, g, own),), name)
+    (part,) = compute_tensors(own, (body_of(answer, g, own, _unseen(answer, own)),), name)
     return member, Read(part, place)
+
+
+def _unseen(answer: Answer, own: Sequence[Axis]) -> list[Expr]:
+    """Of sizes that a part has no loop over, that there are elements: it is computed though nothing may read it."""
+    extents = dict.fromkeys(map(extent_of, answer.read.axes))
+    return [n >= 1 for n in extents if not isinstance(n, Const) and all(n is not extent_of(a) for a in own)]
 
 
 def _disjoint_groups(gathers: Sequence[Gather]) -> list[list[Gather]]:

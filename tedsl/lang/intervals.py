@@ -17,8 +17,8 @@ from tedsl.lang.operators import NEGATED
 from tedsl.lang.traverse import topological
 
 __all__ = [
-    "INT32_MAX", "Known", "Range", "cut", "exact_range", "hull", "leaves", "may_wrap", "minus", "negated", "plus",
-    "product", "range_of", "verdict", "with_sizes", "wraps_early",
+    "FEW", "INT32_MAX", "Known", "Range", "cut", "exact_range", "hull", "leaves", "may_wrap", "minus", "negated",
+    "plus", "product", "range_of", "verdict", "with_sizes", "wraps_early",
 ]  # fmt: skip
 
 Range = tuple[int, int]

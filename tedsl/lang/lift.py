@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from tedsl.lang import functions as fn
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.guards import guards_of
 from tedsl.lang.projection import for_any, is_defined
 from tedsl.lang.reducers import BUILTIN
@@ -89,6 +89,7 @@ class _Lifting:
         inherited = _within(implied, used)
         if len(inherited) < len(implied) and not is_defined(reduce, (*inherited, *conjuncts(reduce.where))):
             inherited += self._for_any(reduce, implied, inherited)
+        inherited += self._if_any(reduce, (*inherited, *conjuncts(reduce.where)))
         where = _all((*inherited, reduce.where))
         key = (reduce.reducer, *self._by_place((*reduce.values, where), reduce.axes))
         if key not in self.made:
@@ -117,6 +118,18 @@ class _Lifting:
         (some,) = substitute_all((_all(asked),), own)
         asking, indices = self._tensor(Reduce(BUILTIN["any"], (some,), tuple(own.values()), TRUE), TRUE)
         return [Read(asking.output(), indices)]
+
+    def _if_any(self, reduce: Reduce, known: Sequence[Expr]) -> list[Expr]:
+        """That the axes which a reduction does not use have elements, where else it would read beyond a tensor."""
+        used = set(free_axes(reduce))
+        extents = dict.fromkeys(a.extent for a in self.axes if a not in used and a.extent is not None)
+        filled = [n >= 1 for n in extents if not isinstance(n, Const) or n.value < 1]
+        if not filled or is_defined(reduce, known):
+            return []
+        enough = next((c for c in filled if c is FALSE or is_defined(reduce, (*known, c))), None)
+        if enough is not None:
+            return [enough]
+        return filled if is_defined(reduce, (*known, *filled)) else []
 
     def _tensor(self, reduce: Reduce, where: Expr) -> tuple[Compute, tuple[Expr, ...]]:
         used = set(free_axes((*reduce.values, where))) - set(reduce.axes)

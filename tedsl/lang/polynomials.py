@@ -135,7 +135,7 @@ class Affine:
         return self.sorted_by(lambda m: tuple(map(_rank, m)))
 
     def to_expr(self) -> Expr:
-        """The form as an expression: positive terms first, the constant last."""
+        """The form as an expression: positive terms first, the constant last; numbers beyond int32 wrap as it does."""
         total: Expr | None = None
         number = [((), self.constant)] if self.constant else []
         for monomial, factor in [*sorted(self.terms.items(), key=lambda item: item[1] < 0), *number]:
@@ -148,12 +148,15 @@ class Affine:
 
 
 def _term(monomial: Monomial, factor: int) -> Expr:
+    wrapped = factor if factor <= INT32_MAX else (factor + INT32_MAX + 1) % (1 << 32) - INT32_MAX - 1
     if not monomial:
-        return Const(factor, INT32)
+        return Const(wrapped, INT32)
     term = monomial[0]
     for atom in monomial[1:]:
         term = term * atom
-    return term * Const(factor, INT32) if factor != 1 else term
+    if factor == 1:
+        return term
+    return term * (Const(factor, INT64) if term.dtype is INT64 else Const(wrapped, INT32))
 
 
 def _rank(atom: Expr) -> tuple[Any, ...]:

@@ -138,3 +138,25 @@ def test_quotients_of_64_bits_are_not_taken_in_32(mode: str, place: Any, count: 
 def test_what_64_bits_hold_beyond_an_array_is_out_of_bounds() -> None:
     with pytest.raises(IndexError, match="it is 30000 at i = 30001"):
         te.build([ROW], te.compute((100_001,), lambda i: ROW[te.cast(i, "int64") * 100_000 // 100_001]))
+
+
+def test_factors_beyond_int32_wrap_as_it_does() -> None:
+    u = te.placeholder((70,), name="u")
+    place = lambda j: te.cast(te.cast(17 * j, "int64") % 1_000, "int32") * 65_536 * 99_991  # noqa: E731
+    y = te.compute((40, 70), lambda i, j: ROW.at(place(j), mode="clamp") * u[j], name="y")
+    outputs = [y, *te.differentiate(te.sum(y * y), [ROW, u])]
+    feeds = {ROW: np.linspace(0, 1, 30_000, dtype="float32"), u: np.linspace(0, 1, 70, dtype="float32")}
+    for found, want in zip(te.evaluate(outputs, feeds), te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["zero", "clamp", "wrap", "reflect"])
+def test_places_of_64_bits_with_factors_beyond_32_have_gradients(mode: str) -> None:
+    x = te.placeholder((100,), name="x")
+    wide = lambda i: te.cast(i, "int64")  # noqa: E731
+    for place in (lambda i: wide(i) * 2**32 + wide(i), lambda i: wide(i) * 2**33 // 2**33 + 2**32):
+        y = te.compute((60,), lambda i, place=place: x.at(place(i), mode=mode), name="y")
+        outputs = [y, *te.differentiate(te.sum(y * y), [x])]
+        feeds = {x: np.arange(1, 101, dtype="float32")}
+        for found, want in zip(te.evaluate(outputs, feeds), te.interpret(outputs, feeds), strict=True):
+            np.testing.assert_array_equal(found, want)

@@ -63,3 +63,22 @@ def test_no_loop_is_empty_for_most_sizes() -> None:
     ]
     assert extents
     assert all(isinstance(extent, Const) for extent in extents)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "wrap", "clamp"])
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 3)])
+@pytest.mark.parametrize("is_symbolic", [True, False])
+def test_images_of_nothing_have_gradients(mode: str, shape: tuple[int, int], is_symbolic: bool) -> None:
+    """The parts at the borders are of one row, though there may be none; the weights have gradients in any case."""
+    sizes = (te.var("n"), te.var("m")) if is_symbolic else shape
+    x, head, k = te.placeholder(sizes, name="x"), te.placeholder(sizes, name="head"), te.placeholder((3, 3), name="k")
+    y = te.compute(
+        sizes, lambda i, j: te.tanh(te.sum(lambda p, q: x.at(i + p - 1, j + q - 1, mode=mode) * k[p, q])), name="y"
+    )
+    outputs = [y, *te.differentiate(y, [x, k], head=head)]
+    arrays = [np.ones(shape, "float32"), np.full((3, 3), 0.1, "float32"), np.ones(shape, "float32")]
+    found = te.build([x, k, head], outputs)(*arrays)
+    expected = te.interpret(outputs, dict(zip((x, k, head), arrays, strict=True)))
+    assert [f.shape for f in found] == [shape, shape, (3, 3)]
+    for f, want in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, want, rtol=1e-5, atol=1e-6)

@@ -266,6 +266,16 @@ def test_conditions_on_other_axes_are_nothing_to_reductions_that_are_there_in_an
     assert "y_sum[i] = sum(m < 5) v[m] * v[i]   for i < 4" in program_text(y)
 
 
+def test_reductions_over_none_of_the_axes_read_nothing_where_there_are_no_elements() -> None:
+    n = te.var("n")
+    rows = te.placeholder((n, 5), name="rows")
+    y = te.compute((n, 5), lambda i, j: te.exp(te.sum(lambda m: rows[0, m])) + rows[i, j], name="y")
+    assert "y_sum = sum(m < 5, where n >= 1) rows[0, m]" in program_text(y)
+    assert te.build([rows], [y, te.compute((1,), lambda i: 1.0)])(np.zeros((0, 5), "float32"))[0].shape == (0, 5)
+    own = te.compute((n, 5), lambda i, j: te.exp(te.sum(lambda m: rows[i, m])), name="own")
+    assert "own_sum[i] = sum(m < 5) rows[i, m]" in program_text(own)
+
+
 def test_what_leaves_a_scan_asks_nothing_of_its_states() -> None:
     x = te.placeholder((6, 4), "float64", name="x")
     a = np.random.default_rng(0).standard_normal((6, 4))

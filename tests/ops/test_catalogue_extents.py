@@ -104,6 +104,15 @@ def test_places_in_long_rows_need_more_than_32_bits() -> None:
     places = np.clip((longer + 0.5) * 100_000 / 100_001 - 0.5, 0, 99_999)
     found = ops.interpolate(row[None, None], size=100_001, mode="linear")[0, 0]
     np.testing.assert_allclose(found, places, rtol=1e-6, atol=1e-3)
+    sent = np.cos(longer[:77_777]).astype("float32")
+    x, head = te.placeholder((1, 1, 100_001), name="x"), te.placeholder((1, 1, 77_777), name="head")
+    (back,) = te.differentiate([ops.interpolate(x, size=77_777, mode="linear")], [x], head=[head])
+    whole = (2 * longer[:77_777] + 1) * 100_001 - 77_777
+    low, share = whole // 155_554, whole % 155_554 / 155_554
+    expected = np.zeros(100_001)
+    np.add.at(expected, low, sent * (1 - share))
+    np.add.at(expected, np.minimum(low + 1, 100_000), sent * share)
+    np.testing.assert_allclose(te.evaluate(back, {head: sent[None, None]})[0, 0], expected, rtol=1e-5, atol=1e-6)
     image = row[None, None, None]
     begins = np.arange(33_333) * 100_000 // 33_333
     ends = -(-(np.arange(33_333) + 1) * 100_000 // 33_333)

@@ -349,7 +349,7 @@ class _Table:
         if block is None and not outer and made.unique and shared and ordered:  # no point meets another one
             block = ordered.pop(0)
         short = nest.levels[-1]  # taps, or the sides of a linear interpolation
-        is_short = short.name in ordered and 2 <= (short.known or 0) <= MOST_TAPS
+        is_short = short.name in ordered and 2 <= (short.constant or 0) <= MOST_TAPS
         if is_short and len(inner) > 1:  # what taps have in common is computed once for each vector
             ordered.remove(short.name)
             inner.insert(1, short.name)

@@ -42,7 +42,8 @@ __all__ = ["Scalars", "careful_division", "is_deep"]
 _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
 FEW = 3  # operations nested in another one: what Halide copies as a tree
 RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
-UNBOUNDED = RING | {Fn.BITOR, Fn.BITXOR}  # of indices: what Halide may simplify by a range that it does not infer
+# Of indices: what Halide may simplify by a range that it does not infer.
+UNBOUNDED = RING | {Fn.BITAND, Fn.BITOR, Fn.BITXOR, Fn.FLOORDIV, Fn.MOD}
 ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
 CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
 SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers

@@ -473,6 +473,20 @@ def test_an_index_of_joined_bits_has_bounds(index) -> None:
     np.testing.assert_array_equal(got, te.interpret(te.compute((16,), lambda i: x[index(i)]), {x: values}))
 
 
+@pytest.mark.parametrize("mode", ["zero", "clamp", "wrap"])
+@pytest.mark.parametrize(
+    "index", [lambda d: te.maximum(d, 17) // 2, lambda d: d & 17, lambda d: te.minimum(d % 7, 9), lambda d: (d & 6) - 2]
+)
+def test_an_index_made_of_whole_data_has_bounds(index: Any, mode: str) -> None:
+    """Halide's simplifier knows the range of what its bounds inference takes for anything."""
+    x, data = te.placeholder((7,), name="x"), te.placeholder((40,), "int32", name="data")
+    y = te.compute((40,), lambda i: x.at(index(data[i]), mode=mode), name="y")
+    outputs = [y, *te.differentiate(te.sum(y * y), [x])]
+    feeds = {x: np.arange(1, 8, dtype="float32"), data: np.arange(-20, 20, dtype="int32")}
+    for found, want in zip(te.build([x, data], outputs)(*feeds.values()), te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_allclose(found, want)
+
+
 class TestFloatsAsIntegers:
     """Halide merges a conversion of a float with the next one, `uint32(int32(-3.0))`, in which nothing wraps."""
 

@@ -592,6 +592,18 @@ def test_steps_read_anywhere_take_less_memory() -> None:
     in_less("a list", reverse=False, axis=0)
 
 
+def test_few_steps_of_a_large_state_in_little_memory() -> None:
+    """A segment of few steps, each of them long: what is kept of them is put down in loops of a few."""
+    start = te.placeholder((4000,), name="start")
+    u = te.scan((1000, 4000), lambda u, t, x: te.select(t == 0, start[x], u.at(t - 1, x - 1, mode="clamp") * 0.5))
+    loss = (u[[100, 400, 999]] ** 2).sum()
+    outputs, array = [loss, *te.differentiate(loss, [start])], np.linspace(1, 2, 4000, dtype="float32")
+    for found, want in zip(
+        te.build(start, outputs, memory="300KB")(array), te.build(start, outputs)(array), strict=True
+    ):
+        np.testing.assert_array_equal(found, want)
+
+
 def test_sizes_that_a_call_alone_knows_are_refused() -> None:
     steps, a = te.var("steps"), te.placeholder((PLACES,), name="a")
     x = te.placeholder((steps,), name="x")
