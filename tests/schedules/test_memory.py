@@ -136,3 +136,18 @@ def test_a_large_stage_is_computed_again_though_small_ones_are_read_at_quotients
     feeds = RANDOM.integers(-3, 3, shape).astype(np.float32)
     for found, expected in zip(te.evaluate(outputs, {x: feeds}), te.interpret(outputs, {x: feeds}), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("cut", ["made", "near", "both"])
+def test_a_bound_of_what_is_computed_or_read_in_pieces(cut: str) -> None:
+    """All of it was asked for then, which the promise does not cover: the call failed."""
+    x = te.placeholder((32, 17), name="x")
+    made = te.compute((32, 17), lambda i, j: x[i, j] * 2.0, name="made")
+    near = te.compute((26, 17), lambda i, j: made[i, j] + made.at(i + 2, j - 2, mode="zero"), name="near")
+    s = te.Schedule(near)
+    s[made].compute_root().bound("i", 0, 31)
+    for stage in (made, near):
+        if cut in (stage.name, "both"):
+            s[stage].cut_at("j", 2, 8)
+    values = np.arange(32 * 17, dtype="float32").reshape(32, 17)
+    np.testing.assert_array_equal(te.build(x, near, schedule=s)(values), te.interpret(near, {x: values}))

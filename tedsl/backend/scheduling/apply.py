@@ -6,7 +6,7 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -93,7 +93,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
     for name, loops in stages.items():
         always = loops.stage.op in whole or bool(loops.tiles)  # tiles then know how far apart their rows lie
         if places[name].kind == "root" and (_has_fused(plan, loops) or always):
-            _compute_whole(loops.stage, lowered, always=always)
+            bounded = {s.directive.axis for s in plan.storage.get(name, ()) if isinstance(s.directive, d.Bound)}
+            _compute_whole(loops.stage, lowered, {_dimension(loops, axis).name() for axis in bounded}, always=always)
         if places[name].kind == "root" and loops.stage.begins_undefined and _is_on_gpu(plan, name):
             _one_thread_each(loops.stage.func, loops.stage.dims)
     fix_sizes(lowered)
@@ -127,8 +128,8 @@ def _goes_beyond(plan: Plan, loops: Loops) -> bool:
     return any(isinstance(s.directive, d.Split) and s.directive.tail in ("shift", "round_up") for s in steps)
 
 
-def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
-    """All of a stage, whatever its readers need of it.
+def _compute_whole(stage: Stage, lowered: Lowered, bounded: AbstractSet[str], *, always: bool) -> None:
+    """All of a stage, whatever its readers need of it, but along dimensions of which the user says how much.
 
     Of two fused loops the outer one is `fused // extent`. Where the extent is what readers need, as far as Halide can
     tell, its sign is not known, and the outer loop reaches from minus all to all. That is so of symbolic extents, and
@@ -139,7 +140,8 @@ def _compute_whole(stage: Stage, lowered: Lowered, *, always: bool) -> None:
         return
     symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
     for dim, extent in zip(stage.dims, extents, strict=True):
-        stage.func.bound(dim, 0, plain(extent, symbols))
+        if dim.name() not in bounded:
+            stage.func.bound(dim, 0, plain(extent, symbols))
 
 
 def _may_round(plan: Plan, loops: Loops) -> bool:
@@ -523,6 +525,8 @@ def _hoist(loops: Loops, h: d.HoistStorage, place: Placement, stages: Mapping[st
 
 
 def _bound(loops: Loops, s: d.Bound) -> None:
+    if loops.stage.pieces:  # whose boxes are all of it
+        return
     loops.func.bound(_dimension(loops, s.axis), s.begin, s.extent)
 
 
