@@ -174,6 +174,7 @@ OF_MODULES: dict[str, str] = {
     "unwrap": "it is te.cumsum of differences, each less its te.round(d / period) * period",
     "positive": "it is x", "fabs": "it is te.abs", "signbit": "it is te.copysign(1.0, x) < 0",
     **_TVM,
+    "correlate": "it is te.convolve(a, v[::-1], mode), of v no longer than a",
     "ctc_loss": "it is not there; it is a recurrence over frames: te.scan of log-probabilities, with te.logaddexp",
     **{f"atleast_{ndim}d": "it is te.expand_dims" for ndim in (1, 2, 3)},
     **{name: f"it is {written}" for name, written in WRITTEN.items()},

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tedsl.lang import functions as fn
 from tedsl.lang.broadcast import where
 from tedsl.lang.elements import as_floats, as_tensors, product, removed_axes, tensor_of
-from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Const
+from tedsl.lang.errors import brief, user_location
+from tedsl.lang.expr import Const, Expr
 from tedsl.lang.indexing import getitem
 from tedsl.lang.joining import stack
 from tedsl.lang.reducing import reduction
@@ -25,26 +27,48 @@ _any = reduction("any")
 
 @takes_variables
 def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The value below which the share `q` of each row lies, interpolated between two elements; a list of shares gives
-    a new first axis. NaN where a row holds one.
+    """The value below which the share `q` of each row lies, interpolated between two elements.
+
+    The axes of an array of shares, or the one of a list, are the first ones of the result. NaN where a row holds one.
     """
-    what = "te.quantile"
-    parts = [float(p) for p in q] if isinstance(q, (list, tuple)) else [float(q)]
-    if not all(0 <= p <= 1 for p in parts):
-        raise ValueError(f"{what} at {user_location()}: expected parts from 0 to 1, found {q!r:.40}")
+    return _quantile(x, _shares(q, "te.quantile", 1), axis, keepdims, "te.quantile")
+
+
+def _shares(q: Any, what: str, whole: int) -> np.ndarray[Any, Any]:
+    """Numbers from 0 to `whole`, as shares of 1."""
+    try:
+        given = None if isinstance(q, (Tensor, Expr)) else np.asarray(q, "float64")
+    except (TypeError, ValueError):
+        given = None
+    if given is None or not given.size:
+        found = f"{type(q).__name__} {brief(repr(q), 40)}"
+        raise TypeError(
+            f"{what} at {user_location()}: q: expected a number, or an array or list of some, found {found}"
+        )
+    if not ((given >= 0) & (given <= whole)).all():
+        raise ValueError(
+            f"{what} at {user_location()}: q: expected parts from 0 to {whole}, found {brief(repr(q), 40)}"
+        )
+    return given / whole
+
+
+def _quantile(x: Any, shares: np.ndarray[Any, Any], axis: Any, keepdims: bool, what: str) -> Tensor:
     source = as_floats(x, what)
     over = removed_axes(axis, source.ndim, what)
     count = product(source.extents[d] for d in over)
     if not isinstance(count, Const):
         raise ValueError(f"{what} at {user_location()}: the number of elements is symbolic, `{count}`; give extents")
     rows = sort(_as_rows(source, over, int(count.value)))
-    found = [_between(rows, p * (int(count.value) - 1)) for p in parts]
+    parts = [_between(rows, float(p) * (int(count.value) - 1)) for p in shares.ravel()]
     wrong = _any(fn.isnan(source), over, False)
-    results = [where(wrong, float("nan"), r) for r in found]
+    results = [where(wrong, float("nan"), r) for r in parts]
     if keepdims:
         kept = tuple(1 if d in over else n for d, n in enumerate(source.shape))
         results = [reshape(r, kept) for r in results]
-    return stack(results) if isinstance(q, (list, tuple)) else results[0]
+    if not shares.ndim:
+        return results[0]
+    found = stack(results)
+    return found if shares.ndim == 1 else reshape(found, (*shares.shape, *found.shape[1:]))
 
 
 def _as_rows(x: Tensor, over: tuple[int, ...], count: int) -> Tensor:
@@ -66,14 +90,13 @@ def _between(rows: Tensor, place: float) -> Tensor:
 @takes_variables
 def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """te.quantile, with `q` from 0 to 100."""
-    parts = [p / 100 for p in q] if isinstance(q, (list, tuple)) else q / 100
-    return quantile(x, parts, axis, keepdims)
+    return _quantile(x, _shares(q, "te.percentile", 100), axis, keepdims, "te.percentile")
 
 
 @takes_variables
 def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
     """The middle element of each row in order, or the mean of the two; NaN where a row holds one."""
-    return quantile(x, 0.5, axis, keepdims)
+    return _quantile(x, np.asarray(0.5), axis, keepdims, "te.median")
 
 
 @takes_variables

@@ -160,7 +160,9 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
 
     def element(i: Any) -> Any:
         k = reduce_axis(n, name="k")
-        return sum_over(left.at(i + begin - k, mode="zero") * right[k], axis=k)
+        place = i + begin - k
+        inside = None if mode == "valid" else (place >= 0) & (place < m)  # a border of zeros makes NaN of infinity
+        return sum_over(left.at(place, mode="zero") * right[k], axis=k, where=inside)
 
     return tensor_of((simplify_extent(length),), element, "convolve")
 

@@ -85,6 +85,40 @@ def test_values_and_shapes_are_those_of_numpy(name: str) -> None:
                 assert np.shape(got) == np.shape(want)
 
 
+@pytest.mark.parametrize(
+    "shares", [np.array([0.1, 0.9]), np.array(0.3), np.float32(0.25), (0.2, 1), np.full((2, 3), 0.4)]
+)
+def test_shares_of_quantiles_may_be_arrays(shares: Any) -> None:
+    x = te.placeholder(A.shape, "float64", name="x")
+    for module in (te, np):
+        for found, want in (
+            (module.quantile(x, shares, axis=1), np.quantile(A, shares, axis=1)),
+            (module.percentile(x, np.multiply(shares, 100)), np.percentile(A, np.multiply(shares, 100))),
+            (module.quantile(x, shares, axis=0, keepdims=True), np.quantile(A, shares, axis=0, keepdims=True)),
+        ):
+            assert found.shape == np.shape(want)
+            np.testing.assert_allclose(te.interpret(found, {x: A}), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [7, 40, 5000])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("is_symbolic", [False, True])
+def test_a_convolution_multiplies_nothing_beyond_the_ends(size: int, mode: str, is_symbolic: bool) -> None:
+    """The border was one of zeros, which infinity makes NaN of."""
+    n = te.var("n") if is_symbolic else size
+    a, v = te.placeholder((n,), "float64", name="a"), te.placeholder((5,), "float64", name="v")
+    values, kernel = RNG.integers(1, 9, size).astype("float64"), np.array([np.inf, 1, np.nan, 2, -np.inf])
+    y = te.convolve(a, v, mode)
+    for wrong in (kernel, np.array([np.inf, 1, 1, 1, 1]), np.array([1, 1, 1, 1, np.nan])):
+        want = np.convolve(values, wrong, mode)
+        np.testing.assert_array_equal(te.evaluate(y, {a: values, v: wrong}), want)
+        np.testing.assert_array_equal(te.interpret(y, {a: values, v: wrong}), want)
+        if not is_symbolic:  # where it is not known which is the longer one, the first is taken for it
+            np.testing.assert_array_equal(te.evaluate(te.convolve(v, a, mode), {a: values, v: wrong}), want)
+    finite = np.convolve([1.0, 2, 3], [np.inf, 1])
+    np.testing.assert_array_equal(te.evaluate(np.convolve(te.constant([1.0, 2, 3]), [np.inf, 1])), finite)
+
+
 def test_every_function_is_tried() -> None:
     assert {n for m in (elementary, quantiles, rearranging, summaries) for n in m.__all__} <= set(CASES)
 
@@ -148,6 +182,11 @@ def test_what_does_not_fit_is_refused() -> None:
     x, n = te.placeholder((4, 6), name="x"), te.var("n")
     cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: te.quantile(x, 1.5), ValueError, "expected parts from 0 to 1, found 1.5"),
+        (lambda: te.percentile(x, 150), ValueError, "te.percentile at .*: q: expected parts from 0 to 100, found 150"),
+        (lambda: te.quantile(x, float("nan")), ValueError, "expected parts from 0 to 1, found nan"),
+        (lambda: te.quantile(x, "half"), TypeError, "q: expected a number, or an array or list .* found str 'half'"),
+        (lambda: te.quantile(x, []), TypeError, "q: expected a number, or an array or list"),
+        (lambda: te.quantile(x, te.ones(())), TypeError, "q: expected a number, .* found Tensor"),
         (lambda: te.median(te.placeholder((n,))), ValueError, "the number of elements is symbolic, `n`"),
         (lambda: te.cross(x, x), ValueError, "expected 3 elements along axis 1"),
         (lambda: te.average(x, weights=np.ones(6)), TypeError, "a vector of weights needs one axis"),
