@@ -61,7 +61,7 @@ def _quantile(x: Any, shares: np.ndarray[Any, Any], axis: Any, keepdims: bool, w
     rows = sort(_as_rows(source, over, int(count.value)))
     parts = [_between(rows, float(p) * (int(count.value) - 1)) for p in shares.ravel()]
     wrong = _any(fn.isnan(source), over, False)
-    results = [where(wrong, float("nan"), r) for r in parts]
+    results: list[Tensor] = [where(wrong, float("nan"), r) for r in parts]
     if keepdims:
         kept = tuple(1 if d in over else n for d, n in enumerate(source.shape))
         results = [reshape(r, kept) for r in results]

@@ -39,6 +39,7 @@ class Author:
     schedules: dict[str, Callable[..., Any]] = field(default_factory=dict)  # for "host" and "cuda"
     save: str | tuple[str, ...] = "reductions"
     worth: Worth = USUAL
+    is_lasting: bool = True  # whether programs stay for later calls, and so may hang on arguments alone
 
 
 class Definition(Routine):
@@ -55,8 +56,8 @@ class Definition(Routine):
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         first = self._once(inputs)
-        if self.traces or has_extern(first[0]):  # a Python function made by the trace is another one at each
-            return first
+        if self.traces or not self.author.is_lasting or has_extern(first[0]):
+            return first  # of the last: a Python function made by the trace is another one at each
         if not same_program(first[0], self._once(inputs)[0], inputs, inputs):
             raise ValueError(
                 f"op {self.signature}: two traces of its function differ, so that it depends on more than its "

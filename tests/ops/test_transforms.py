@@ -316,6 +316,26 @@ def test_functions_of_arrays_along_directions() -> None:
     np.testing.assert_allclose(same(x, v), 2 * x * v, rtol=1e-14)
 
 
+def test_directions_of_a_function_that_reads_something_else_by_then() -> None:
+    """Such a call keeps no program, so that it derives once, and what the function reads may change."""
+    traced, scale = [], 2.0
+
+    def cubes(x: Any) -> Any:
+        traced.append(x)
+        return (scale * x**3).sum()
+
+    a, v = np.array([1.0, 2.0]), np.ones(2)
+    np.testing.assert_allclose(te.hvp(cubes, a, v), 12 * a)
+    np.testing.assert_allclose(te.jvp(cubes, a, v)[1], (6 * a**2).sum())
+    assert len(traced) == 2
+    scale = 3.0
+    np.testing.assert_allclose(te.hvp(cubes, a, v), 18 * a)
+    again = te.jit(lambda x, v: te.hvp(cubes, x, v))
+    for k in range(3):
+        np.testing.assert_allclose(again(a + k, v), 18 * (a + k))
+    assert len(traced) == 5
+
+
 def test_directions_are_as_many_as_arguments() -> None:
     x = normal(3)
     with pytest.raises(TypeError, match=r"a direction for each argument.* found tuple and ndarray"):

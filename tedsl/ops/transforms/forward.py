@@ -30,6 +30,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list.
 
     Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as of `jax.jvp`.
+    Each such call traces `f` as it is then; in a loop, call one `te.jit(lambda x, v: te.jvp(f, x, v))`.
     """
     if not callable(outputs):
         return autodiff.jvp(outputs, inputs, tangents)
@@ -55,7 +56,8 @@ def hvp(loss: Callable[..., Any], inputs: Any, vectors: Any) -> Any: ...
 def hvp(loss: Any, inputs: Any, vectors: Any) -> Any:
     """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them.
 
-    Of a function of arrays, `te.hvp(f, a, v)` is an array like `a`; `te.hvp(f, (a, b), (v, w))` a tuple.
+    Of a function of arrays, `te.hvp(f, a, v)` is an array like `a`; `te.hvp(f, (a, b), (v, w))` a tuple. Each such call
+    traces `f` as it is then; in a loop, as of conjugate gradients, call one `te.jit(lambda x, v: te.hvp(f, x, v))`.
     """
     if not callable(loss):
         return autodiff.hvp(loss, inputs, vectors)
@@ -85,7 +87,9 @@ def _applied(make: Callable[..., Any], f: Any, rule: Any, inputs: Any, tangents:
             f"{len(given[0])}"
         )
     name = re.sub(r"\W", "", f"{make.__name__}_{name_of(f)}")
-    return Transformed(rule, name, (0, 1), True, (make, (f, inputs, tangents)))(*given)
+    made = Transformed(rule, name, (0, 1), True, (make, (f, inputs, tangents)))
+    made.author.is_lasting = False  # f may read something else at the next call
+    return made(*given)
 
 
 def _along(inputs: tuple[Any, ...], tangents: tuple[Any, ...], what: str) -> tuple[By, list[Tensor]]:
