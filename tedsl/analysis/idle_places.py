@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["idle_places"]
+__all__ = ["axes_used", "idle_places"]
 
 
 def idle_places(operations: Iterable[Operation]) -> dict[Tensor, frozenset[int]]:
@@ -18,18 +18,18 @@ def idle_places(operations: Iterable[Operation]) -> dict[Tensor, frozenset[int]]
         if not isinstance(op, Compute) or op.reduction is not None:
             continue
         for tensor, body in zip(op.outputs, op.bodies, strict=True):
-            used = _axes_used(body, known)
+            used = axes_used((body,), lambda read: known.get(read.tensor, ()))
             idle = frozenset(d for d, axis in enumerate(op.axes) if axis not in used)
             if idle:
                 known[tensor] = idle
     return known
 
 
-def _axes_used(body: Expr, idle: Mapping[Tensor, frozenset[int]]) -> set[Axis]:
-    """The axes that a value depends on."""
-    needed = {body}
-    for node in reversed(topological((body,))):
+def axes_used(roots: Sequence[Expr], skipped: Callable[[Read], Container[int]]) -> set[Axis]:
+    """The axes that values depend on, but for the dimensions of reads that are skipped."""
+    needed = set(roots)
+    for node in reversed(topological(roots)):
         if node in needed:
-            skipped = idle.get(node.tensor, frozenset()) if isinstance(node, Read) else frozenset()
-            needed.update(c for d, c in enumerate(node.children) if d not in skipped)
+            out = skipped(node) if isinstance(node, Read) else ()
+            needed.update(c for d, c in enumerate(node.children) if d not in out)
     return {n for n in needed if isinstance(n, Axis)}

@@ -249,9 +249,9 @@ class Scalars:
         extents, held = node.tensor.extents, self._held.get(node, ())
         if self._are_flat and node.tensor in self._given and not held and (row := indices.row_of(node)) is not None:
             return self._read(node.tensor, (self.index(*row),))
-        idle = self._idle.get(node.tensor, ())
+        unread = indices.unread(node, self._idle)
         place = [
-            hl.Expr(0) if dim in idle and not indices.is_plain(i) else self.index(i, n, marks=dim == len(extents) - 1)
+            hl.Expr(0) if dim in unread else self.index(i, n, marks=dim == len(extents) - 1)
             for dim, (i, n) in enumerate(zip(node.indices, extents, strict=True))
         ]
         for dim in held:

@@ -7,7 +7,7 @@ it is emitted that way, too, where it provably never leaves int32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import halide as hl
@@ -20,9 +20,10 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import minus, negated, plus
 from tedsl.lang.polynomials import Affine, atom_form
+from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["PLAIN", "cancels", "counts_down", "folds", "is_plain", "plain", "row_of", "stays_inside"]
+__all__ = ["PLAIN", "cancels", "counts_down", "folds", "is_plain", "plain", "row_of", "stays_inside", "unread"]
 
 QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
 
@@ -54,6 +55,11 @@ PLAIN: dict[Fn, Callable[..., Halide]] = {
 def is_plain(expr: Expr) -> bool:
     """Whether an int32 or bool expression is made of axes, extents and literals by the operations of `PLAIN` alone."""
     return all(_is_plain_node(node) for node in topological(expr))
+
+
+def unread(read: Read, idle: Mapping[Tensor, Collection[int]]) -> set[int]:
+    """The dimensions along which it reads the same anywhere, at places of which Halide is not told: it reads 0."""
+    return {d for d in idle.get(read.tensor, ()) if not is_plain(read.indices[d])}
 
 
 def row_of(read: Read) -> tuple[Expr, Const] | None:

@@ -242,7 +242,7 @@ def lower_reduction(ctx: Context, op: Compute) -> Stage:
     values, counts = combined(ctx, scope, reduce, rest)
     new = kept.step(old, values, position_in(ctx, reduce.axes, scope))
     new = where_counted(scope, counts, new, old)
-    if not set(reduce.axes).intersection(free_axes((*reduce.values, *counts))):
+    if ctx.loops_met((*reduce.values, *counts)).isdisjoint(reduce.axes):
         new = mentioning(domain, new, old)
     func[place] = tuple_of(new) if reduce.reducer.kind == "sums" else ctx.updated(new, old)
 

@@ -22,7 +22,6 @@ from tedsl.lang.expr import TRUE, Axis, Fn
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.tensor import Scatter
-from tedsl.lang.traverse import free_axes
 
 __all__ = ["lower_scatter"]
 
@@ -69,7 +68,7 @@ def lower_scatter(ctx: Context, op: Scatter) -> Stage:
     new = table[MEET[op.kind].value](old, value, dtype=held)
     if rest is not TRUE:
         new = hl.select(scope.value(rest), new, old)
-    if domain is not None and not set(bound).intersection(free_axes((*op.index, op.value, rest))):
+    if domain is not None and ctx.loops_met((*op.index, op.value, rest)).isdisjoint(bound):
         (new,) = mentioning(domain, (new,), (old,))
     func[target] = new
     if op.unique:

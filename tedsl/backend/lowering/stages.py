@@ -11,10 +11,12 @@ from types import MappingProxyType
 import halide as hl
 
 from schedules.pieces import Piece
+from tedsl.analysis.idle_places import axes_used
 from tedsl.backend.arguments.layouts import LARGEST, strides_of
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.lowering.expressions import Scalars
+from tedsl.backend.lowering.indices import unread
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
@@ -130,6 +132,10 @@ class Context:
         if tensor in self.images:
             return self.images[tensor][self._row(place, tensor) if self.arrays.are_flat else place]
         return self.stages[tensor.op].read(tensor.index, place)
+
+    def loops_met(self, values: Sequence[Expr]) -> set[Axis]:
+        """The loops that Halide meets in values."""
+        return axes_used(values, lambda read: unread(read, self.idle))
 
     def _row(self, place: Place, tensor: Tensor) -> Place:
         """The place in a row of all elements; extents are numbers."""

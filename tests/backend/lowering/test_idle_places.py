@@ -76,3 +76,25 @@ def test_stages_that_are_stored_whole_are_those_with_loops() -> None:
     output = te.exp(te.sort(x) * 2).sum()
     plan = stored(Plan(program_of([output])))
     assert set(plan.program.stages) - set(plan.places) == {"x_sorted", "output"}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("kind", ["sum", "max", "custom", "scatter"])
+def test_a_loop_that_stands_in_such_places_alone(kind: str, *, inline: bool) -> None:
+    """Halide was not told of the place, met no loop, and could not schedule it: a kernel without vectors, or none."""
+    place = te.placeholder((8,), "int32", name="place")
+    even = te.compute((7, 2), lambda i, j: a[j, j] * 2, name="even")
+    k = te.reduce_axis(8, "k")
+    if kind == "scatter":
+        out = te.scatter((9,), [k], (te.const(4, "int32"),), even[place[k], 0], name="out")
+    else:
+        reducer: Any = {"sum": te.sum, "max": te.max, "custom": te.reducer(lambda p, q: p + q, 0)}[kind]
+        out = te.compute((3, 8), lambda i, j: reducer(even[place[k], 0] + j, axis=k), name="out")
+    s = te.Schedule(out)
+    s[even].compute_inline() if inline else s[even].compute_root()
+    s[out].unroll("k", 2)
+    feeds = {a: PLACES, place: np.array([5, 3, 1, 1, 4, 3, 3, 5], "int32")}
+    for schedule in (None, s):
+        found = te.build(list(feeds), out, schedule=schedule)(*feeds.values())
+        np.testing.assert_array_equal(found, te.interpret(out, feeds))
