@@ -13,8 +13,10 @@ from schedules.loops import Level
 from schedules.placing.regions import extent_there
 from schedules.placing.sliding import steps_of
 from schedules.plan import Plan, dimensions
+from tedsl.analysis.iteration import free_dimensions
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis
+from tedsl.lang.tensor import Scatter
 
 __all__ = ["check_fold", "check_hoist", "is_kept_between"]
 
@@ -46,7 +48,10 @@ def check_hoist(d: HoistStorage, outside: Loops, stored: tuple[str, str]) -> Non
 
 def is_kept_between(plan: Plan, d: FoldStorage, between: Loops) -> str:
     """Why a folded axis would forget what is still read; "" where it does not."""
-    axis = dimensions(d.stage, plan.operation(d.stage)).index(d.axis)
+    op = plan.operation(d.stage)
+    axis = dimensions(d.stage, op).index(d.axis)
+    if isinstance(op, Scatter) and axis not in free_dimensions(op):
+        return f"points of {d.stage} may lie anywhere along {d.axis!r}; fold an axis along which each is by itself"
     ((consumer, level),) = between
     if plan.cases(consumer):
         return f"{consumer} has loops of its own in some cases; leave specialize out"

@@ -151,3 +151,17 @@ def test_a_bound_of_what_is_computed_or_read_in_pieces(cut: str) -> None:
             s[stage].cut_at("j", 2, 8)
     values = np.arange(32 * 17, dtype="float32").reshape(32, 17)
     np.testing.assert_array_equal(te.build(x, near, schedule=s)(values), te.interpret(near, {x: values}))
+
+
+def test_a_scatter_is_folded_along_its_rows_alone() -> None:
+    """Where points may lie anywhere all of them are computed for any: the call failed."""
+    i, k = te.reduce_axis(7, "i"), te.reduce_axis(4, "k")
+    made = te.scatter((7, 3), [i, k], (i, k % 3), i + k, name="made")
+    out = te.compute((7, 3), lambda y, x: made[y, x] * 2, name="out")
+    s = te.Schedule(out)
+    s[made].compute_at(out, "y").store_root()
+    points = s.copy()
+    with pytest.raises(te.ScheduleError, match="points of made may lie anywhere along 'd1'"):
+        te.build([], out, schedule=points[made].fold_storage("d1", 2).schedule)
+    s[made].fold_storage("i", 2)
+    np.testing.assert_array_equal(te.build([], out, schedule=s)(), te.interpret(out, {}))
