@@ -43,8 +43,10 @@ def range_of(expr: Expr, known: Known | None = None) -> Range:
 
 def may_wrap(expr: Expr, known: Known) -> bool:
     """Whether integer arithmetic below a node might leave its dtype."""
-    range_of(expr, known)
-    return any(leaves(node, known) for node in topological(expr))
+    order = topological(expr)
+    for node in order:  # also of what lies below one that is known
+        range_of(node, known)
+    return any(leaves(node, known) for node in order)
 
 
 def wraps_early(expr: Expr) -> bool:

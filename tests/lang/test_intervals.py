@@ -82,3 +82,12 @@ def test_an_extent_that_is_no_number_is_that_of_an_array_that_can_be() -> None:
 def test_what_wraps_for_small_sizes(build: Any, early: bool) -> None:
     n = te.var("n")
     assert wraps_early(build(te.reduce_axis(n, "i"), n)) == early
+
+
+def test_what_lies_below_an_expression_that_is_known() -> None:
+    """A place that was looked up was known, what it is made of was not: a build ended with KeyError."""
+    i = te.reduce_axis(4, "i")
+    inner = i + 1
+    known = {inner * 3: (0, 30)}
+    assert not may_wrap(inner * 3, known)
+    assert known[inner] == (1, 4)
