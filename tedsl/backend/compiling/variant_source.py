@@ -42,7 +42,7 @@ from tedsl.lang.traverse import operations_between
 
 __all__ = ["VariantSource"]
 
-MOST_PROVEN = 48  # operations: with more of them the text of a kernel costs more than its checks
+MOST_PROVEN = 48  # operations: with more of them the whole text of a kernel costs more than its checks
 LONG = 1 << 23  # flops: some 100 us, of which checks take less than one
 HALVES = frozenset({"f16c", "arm_fp16"})  # Halide's features of processors that round to float16
 LARGE = 4  # second caches of a core that a result must fill to be written past them
@@ -224,8 +224,6 @@ class VariantSource:
         known = self.program.target.backend == "host" and self.form.layout.is_dense and not self.form.layout.is_large
         if not known or self.program.planner.is_asked or lowered.checks is not None or lowered.sizes:
             return ()
-        if len(operations_between(*self.seen)) > MOST_PROVEN and not stays_within(lowered):
-            return ()
         given, made = ([known_shape(t) for t in tensors] for tensors in (
             lowered.inputs, (lowered.outputs[p] for p in (*lowered.previous, *lowered.order))
         ))  # fmt: skip
@@ -247,9 +245,10 @@ class VariantSource:
         if stays_within(lowered):
             return have_places(shapes)
         pipeline, known = touching(lowered), [*shapes[: len(shapes) - len(lowered.order)], ()]
-        if pipeline is None and sum(flops_of(op, {}) for op in operations_between(*self.seen)) >= LONG:
-            return False
         if pipeline is None:
+            operations = operations_between(*self.seen)
+            if len(operations) > MOST_PROVEN or sum(flops_of(op, {}) for op in operations) >= LONG:
+                return False
             pipeline, known = lowered.pipeline, list(shapes)
         said = compile_outputs(pipeline, lowered.arguments, self.program.name, text, ["stmt"])["stmt"]
         return are_proven(said, known, compact=self.form.layout is COMPACT)

@@ -15,6 +15,7 @@ from tedsl.backend.arguments.layouts import LARGEST, misfit
 from tedsl.backend.assembly.allocation_failures import GuardError, guarded
 from tedsl.backend.compiling.buffer_checks import are_proven
 from tedsl.backend.compiling.objects import UNCHECKED, compile_outputs
+from tedsl.backend.compiling.variant_source import MOST_PROVEN
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import parse_target
 from tests.arrays import floats
@@ -122,6 +123,20 @@ def test_kernels_of_known_shapes_are_not_checked_and_others_are() -> None:
         kept = te.build(inputs, output, **options).core.any_variant().kept
         assert bool(kept.shapes) == is_free
         assert kept.target.endswith(UNCHECKED) == is_free
+
+
+def test_kernels_of_many_stages_are_not_checked_either() -> None:
+    """What they touch is told by a text without their loops, however many these are."""
+    x = te.placeholder((60, 24), name="x")
+    values = [x]
+    for _ in range(MOST_PROVEN // 2 + 1):
+        h = values[-1]
+        total = te.compute((60,), lambda i, h=h: te.sum(lambda k: h[i, k] * h[i, k]))
+        values.append(te.compute((60, 24), lambda i, j, h=h, total=total: te.tanh(h[i, j] - total[i])))
+    core = te.build([x], values[-1]).core
+    assert len(core.program.operations) > MOST_PROVEN
+    assert core.single is not None
+    assert core.any_variant().kept.target.endswith(UNCHECKED)
 
 
 def test_arrays_of_every_layout() -> None:
