@@ -41,6 +41,7 @@ class Thresholds:
     column_rows: int = 64  # rows of a reduction that are worth a few streams through memory
     shared: int = 40  # operations of an element that most iterations of a short loop share
     across: int = 16  # elements of a transposed row
+    short_across: int = 2  # the same where rows are so short that many lie side by side in the cache
     pipeline: int = 1 << 19  # bytes of stages that are computed row by row together
     pipeline_strip: int = 32  # rows of which a task computes all stages
     pipeline_share: int = 8  # rows of a strip for each one that another strip computes too

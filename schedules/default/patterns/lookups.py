@@ -65,7 +65,8 @@ def plan_lookup(rw: Rewriting, original: Operation, op: Compute, machine: Machin
     rw.add(made, original)
     assert isinstance(made, Compute)
     piece = f"{loop_names(made)[run]}_o"
-    rw.directives += _loops(made, lane, run, width, machine)
+    # Rows shorter than a vector, just written, would be loaded by vectors that reach across several, and shuffled.
+    rw.directives += _loops(made, lane, run, width // 2 if lanes < width else width, machine)
     rw.directives += rows.directives(made, piece)
     rw.directives += _tile_loops(tile.op, made, piece, width)
     rw.planned |= {made.name, tile.op.name}

@@ -57,6 +57,7 @@ ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 MOST_LANES = 16  # vectors of partial results
+PIECE = 64  # elements of a row of a result of which short rows are turned in one piece
 MOST_APART = 16  # lanes that are loaded one by one, each from a line of its own
 MOST_WRITTEN_OUT = 16  # elements
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
@@ -222,7 +223,9 @@ class GroupLoops:
         order = [names[a] for a in axes]
         across = self._across(root, vector) if depth == 0 else None
         if across is not None and root.name not in self.rw.widths:
-            self.rw.widths[root.name] = min(self._width(root), MOST_APART)
+            # Halide loads short rows as vectors that reach across several of them: shuffles of few take less time.
+            most = MOST_APART // 2 if self._is_in_pieces(across) else MOST_APART
+            self.rw.widths[root.name] = min(self._width(root), most)
         inner = self._cut(root, "body", vector, order)
         if short:
             inner, rows = self._unrolled_rows(root, short), set(short)
@@ -233,8 +236,8 @@ class GroupLoops:
         if not axes:
             self._order(root, [], inner, vector is not None)
             return ""
-        if across is not None and inner:
-            return self._turned(root, names, across, order, inner, threads=threads)
+        if across is not None and vector is not None and inner:
+            return self._turned(root, names, across, vector, order, inner, threads=threads)
         together = self._together(root, vector) if depth == 0 and inner else None
         if together is not None:
             inner = self._side_by_side(root, names[together], order, inner)
@@ -417,31 +420,48 @@ class GroupLoops:
                 continue
             own = set(free_axes(read.indices[-1]))
             if vector not in own and vector in {a for i in read.indices[:-1] for a in free_axes(i)}:
-                last = [
-                    a for a in free_axes(read.indices[-1]) if typical(a.extent) >= max(2, self.machine.least.across)
-                ]
+                # Longer rows begin so far from each other that a piece of one of short ones could stay in no cache.
+                is_short = (number(read.tensor.extents[-1]) or PIECE) < self.machine.least.across
+                least = self.machine.least.short_across if is_short else self.machine.least.across
+                last = [a for a in free_axes(read.indices[-1]) if typical(a.extent) >= max(2, least)]
                 if last:
                     return last[-1]
         return None
 
     def _turned(
-        self, root: Compute, names: dict[Axis, str], across: Axis, order: list[str], inner: list[str], *, threads: bool
-    ) -> str:
-        """Tiles of a vector by sixteen, so that every line of memory that is touched is used up."""
-        name = names[across]
-        columns = next(n for n in reversed(order) if n != name)
-        rows = self.machine.choose("turned", 16, root.name)
+        self, root: Compute, names: dict[Axis, str], across: Axis, vector: Axis, order: list[str], inner: list[str],
+        *, threads: bool,
+    ) -> str:  # fmt: skip
+        """Tiles of a vector by sixteen, so that every line of memory that is touched is used up.
+
+        Of short rows all is in one piece: a few vectors for each of their elements are written side by side.
+        """
+        name, width = names[across], self._width(root)
+        axes = {names[a]: a for a in root.axes}
+        columns = next(n for n in order if n not in axes)
+        units = [n for n, a in axes.items() if number(a.extent) == 1 and n in order]
+        rest = [n for n in order if n not in (name, columns, *units)]
+        if self._is_in_pieces(across):
+            piece, vectors, length = f"{columns}_p", f"{columns}_q", max(1, PIECE // width)
+            self.say(
+                Split(stage=root.name, loop=columns, outer=piece, inner=vectors, factor=length),
+                Reorder(stage=root.name, loops=(*rest, piece, *units, name, vectors, *inner)),
+            )
+            columns, length = piece, length * width
+        else:
+            rows, extent, length = self.machine.choose("turned", 16, root.name), number(across.extent), width
+            whole = extent is not None and extent % rows == 0
+            self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=rows, exact=whole))
+            if whole and rows * self.costs.element[root] <= MOST_IN_TILES:
+                self.say(Unroll(stage=root.name, loop=f"{name}_i"))
+            self.say(Reorder(stage=root.name, loops=(*rest, columns, *units, f"{name}_o", f"{name}_i", *inner)))
+        count = points([axes[rest[0]]]) if rest else -(-points([vector]) // length)
+        return self._tasks(root, [*rest, columns][0], count, threads=threads)
+
+    def _is_in_pieces(self, across: Axis) -> bool:
+        """Whether a row that is turned is so short that a piece of many of them is in the cache."""
         extent = number(across.extent)
-        whole = extent is not None and extent % rows == 0
-        self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=rows, exact=whole))
-        if whole and rows * self.costs.element[root] <= MOST_IN_TILES:
-            self.say(Unroll(stage=root.name, loop=f"{name}_i"))
-        rest = [n for n in order if n not in (name, columns)]
-        self.say(Reorder(stage=root.name, loops=(*rest, columns, f"{name}_o", f"{name}_i", *inner)))
-        task = [*rest, columns][0]
-        if threads:
-            self.say(Parallel(stage=root.name, loop=task))
-        return task
+        return extent is not None and extent < self.machine.least.across
 
     def _vectors(self, vector: Axis | None) -> int:
         extent = None if vector is None else number(vector.extent)

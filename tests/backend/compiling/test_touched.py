@@ -32,8 +32,8 @@ def arrays(*shapes: tuple[int, ...]) -> list[te.Tensor]:
     return [te.placeholder(shape, name=f"x{k}") for k, shape in enumerate(shapes)]
 
 
-def convolution(**options: Any) -> tuple[list[te.Tensor], te.Tensor]:
-    x, w = inputs = arrays((2, 5, 11, 9), (7, 5, 3, 3))
+def convolution(batch: int = 2, **options: Any) -> tuple[list[te.Tensor], te.Tensor]:
+    x, w = inputs = arrays((batch, 5, 11, 9), (7, 5, 3, 3))
     return inputs, ops.conv2d(x, w, **options)
 
 
@@ -51,7 +51,7 @@ def turned() -> tuple[list[te.Tensor], te.Tensor]:
 
 CASES: dict[str, Callable[[], tuple[list[te.Tensor], te.Tensor]]] = {
     "convolution": lambda: convolution(padding=1),
-    "strided convolution": lambda: convolution(stride=2),
+    "strided convolution": lambda: convolution(8, stride=2),  # small results would share a kernel
     "dilated convolution": lambda: convolution(dilation=2, padding=2),
     "pool": lambda: (p := arrays((2, 3, 9, 11)), ops.max_pool2d(p[0], 3, stride=2)),
     "batch norm": lambda: (p := arrays((4, 6, 5, 7)), ops.batch_norm(p[0], training=True)),

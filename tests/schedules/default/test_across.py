@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from schedules.machine import Machine
 from tedsl.lang.tensor import Placeholder
 from tedsl.lang.traverse import stages_of
 
@@ -111,3 +113,39 @@ def test_what_is_turned_is_what_is_read() -> None:
     assert [op.output().shape for op in made.values()] == [(1, 30)]
     feeds = {t: CHANCE.integers(-4, 5, t.shape).astype("f4") for t in (p, m)}
     np.testing.assert_array_equal(te.build([p, m], output)(*feeds.values()), te.interpret(output, feeds))
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-v3"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize(("rows", "short"), [((4000,), 12), ((131,), 3), ((7, 150), 5), ((3, 9, 70), 15), ((65,), 2)])
+def test_short_rows_are_turned_piece_by_piece(rows: tuple[int, ...], short: int, dtype: str, target: str) -> None:
+    """Element by element of the rows, all of memory was read as often as these are long."""
+    x = te.placeholder((*rows, short), dtype, name="x")
+    *outer, last = rows
+    y = te.compute((*outer, short, last), lambda *at: x[(*at[:-2], at[-1], at[-2])] * 2, name="y")
+    z = te.compute((short, *rows), lambda j, *at: x[(*at, j)], name="z")
+    a = (CHANCE.random(x.shape) * 100).astype(dtype)
+    for result, want in ((y, np.moveaxis(a, -1, -2) * np.asarray(2, dtype)), (z, np.moveaxis(a, -1, 0))):
+        kernel = te.build([x], result, target=target)
+        np.testing.assert_array_equal(kernel(a), want)
+        loops = [line.strip() for line in str(te.Schedule(result).auto(target=target)).splitlines()]
+        element = result.op.axes[-2 if result is y else 0].name
+        around = loops.index(f"for {element} < {short}:")
+        assert "_q < " in loops[around + 1]  # several vectors for each element
+
+
+def test_one_thread_turns_many_tiles_at_a_time() -> None:
+    """A task of 16 columns took less time than it took to begin."""
+    x = te.placeholder((100_000, 16), name="x")
+    y = te.compute((16, 100_000), lambda j, i: x[i, j], name="y")
+    machine = Machine(vector_bytes=64, vector_registers=32, l1=1 << 15, l2=1 << 20, l3=1 << 23, cores=4).to_json()
+    (tasks,) = re.findall(r"for \S+ < (\d+), parallel", str(te.Schedule(y).auto(machine=machine)))
+    assert int(tasks) <= 64
+
+
+@pytest.mark.parametrize("short", [9, 20])
+def test_rows_are_turned_where_the_last_axis_has_one_element(short: int) -> None:
+    x = te.placeholder((7, 300, 1, short), name="x")
+    y = te.compute((7, short, 300, 1), lambda b, j, i, u: x[b, i, u, j] + 1.0, name="y")
+    a = CHANCE.random(x.shape, "float32")
+    np.testing.assert_array_equal(te.build([x], y)(a), np.moveaxis(a, -1, 1) + np.float32(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,13 @@ def test_rows_that_a_table_has_are_read_where_they_are(rows: int, width: int, co
     compare([table, places], [y], [floats(rows, width), RANDOM.integers(0, rows, count).astype(np.int32)])
     with pytest.raises(IndexError, match="places"):
         te.evaluate(y, {table: floats(rows, width), places: np.full(count, rows, np.int32)})
+
+
+@pytest.mark.parametrize(("width", "lanes"), [(12, 8), (16, 16), (33, 16)])
+def test_rows_shorter_than_a_vector_are_turned_in_shorter_ones(width: int, lanes: int) -> None:
+    """Loaded across several of them, just written, they took twice as long with AVX-512 as without."""
+    table, places = te.placeholder((500, width), name="table"), te.placeholder((400,), "int32", name="places")
+    y = te.compute((width, 400), lambda j, i: table[te.clip(places[i], 0, 499), j] * 2.0, name="y")
+    vectors = re.findall(r"for i_v < (\d+), vectorized", str(te.Schedule(y).auto(target="x86-64-v4")))
+    assert int(vectors[-1]) == lanes
+    compare([table, places], [y], [floats(500, width), RANDOM.integers(0, 500, 400).astype(np.int32)])
