@@ -112,8 +112,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Ten
 
     def element(*i: Any) -> Any:
         at, k = places[i], before[i]
-        near, far = known[k], known[fn.minimum(k + 1, last)]
-        line = values[k] + (values[fn.minimum(k + 1, last)] - values[k]) * ((at - near) / (far - near))
+        following = fn.minimum(k + 1, last)
+        near, far, low, high = known[k], known[following], values[k], values[following]
+        slope = (high - low) / (far - near)
+        line = low + slope * (at - near)
+        line = fn.select(line == line, line, high + slope * (at - far))  # from the other end, where one is infinite
+        line = fn.select((line != line) & ((low == high) | (at == near)), low, line)
         inside = fn.select(at >= known[last], values[last], line)
         found = fn.select(at <= known[0], values[0], inside)
         found = found if left is None else fn.select(at < known[0], left, found)

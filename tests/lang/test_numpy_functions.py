@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -117,6 +118,20 @@ def test_a_convolution_multiplies_nothing_beyond_the_ends(size: int, mode: str, 
             np.testing.assert_array_equal(te.evaluate(te.convolve(v, a, mode), {a: values, v: wrong}), want)
     finite = np.convolve([1.0, 2, 3], [np.inf, 1])
     np.testing.assert_array_equal(te.evaluate(np.convolve(te.constant([1.0, 2, 3]), [np.inf, 1])), finite)
+
+
+@pytest.mark.parametrize("known", [[0.0, 1, 2, 3], [-np.inf, 1, 2, 3], [0.0, 1, 2, np.inf]])
+def test_lines_through_points_that_are_not_finite_are_those_of_numpy(known: list[float]) -> None:
+    places = np.array([-np.inf, -1, 0, 0.5, 1, 1.5, 2, 2.5, 3, 9, np.inf, np.nan])
+    x, xp, fp = (te.placeholder((n,), "float64") for n in (len(places), 4, 4))
+    y = te.interp(x, xp, fp)
+    for values in itertools.product([1.0, 2.0, np.inf, -np.inf, np.nan], repeat=4):
+        feeds = {x: places, xp: np.array(known), fp: np.array(values)}
+        with np.errstate(all="ignore"):
+            want = np.interp(places, known, values)
+        np.testing.assert_array_equal(te.evaluate(y, feeds), want)
+    at = {x: np.linspace(-0.5, 3.5, len(places)), xp: np.arange(4.0), fp: np.array([3.0, 1.0, 2.0, 5.0])}
+    te.gradcheck(y.sum(), [x, fp], at)
 
 
 def test_every_function_is_tried() -> None:
