@@ -37,7 +37,7 @@ def folded(fn: Fn, args: tuple[Expr, ...], dtype: DType) -> Expr:
         return _fold_logic(fn, args)
     if fn in ROUNDING and not args[0].dtype.is_float:
         return args[0]
-    if not args[0].dtype.is_integer:
+    if not args[0].dtype.is_integer or not any(isinstance(a, Const) for a in args):
         return Apply(fn, args, dtype)
     last = args[-1]
     if fn in (Fn.FLOORDIV, Fn.MOD) and isinstance(last, Const) and last.value == 0:

@@ -11,6 +11,7 @@ from tedsl.lang.dtypes import (
     BOTTOM,
     FLOAT32,
     FLOAT64,
+    INT32,
     UINT64,
     DType,
     Kind,
@@ -24,6 +25,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Apply, Const, Expr, WeakFloat, unmarked
 from tedsl.lang.folding import folded, select_node
 from tedsl.lang.foreign import has_elements, values_of
+from tedsl.lang.intervals import INT32_MAX
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.literals import literal
 from tedsl.lang.operand_types import COMPARE, decided_by_type, types_of
@@ -111,8 +113,14 @@ def convert(x: Scalar, dtype: object) -> Expr:
     return Apply(Fn.CAST, (widened(value, target),), target)
 
 
+# Of two operands of one dtype, which is that of their result, or of two weak ints.
+_ALIKE = frozenset({Fn.ADD, Fn.SUB, Fn.MUL, Fn.FLOORDIV, Fn.MOD, Fn.MINIMUM, Fn.MAXIMUM})
+
+
 def apply(fn: Fn, *operands: Scalar) -> Expr:
     """The node for `fn`, its operands promoted and, where they are integer constants, folded."""
+    if fn in _ALIKE and (found := _of_alike(fn, *operands)) is not None:
+        return found
     if fn is Fn.CAST:
         return marked(convert(*operands))
     raw = [operand(v) for v in operands]
@@ -120,6 +128,20 @@ def apply(fn: Fn, *operands: Scalar) -> Expr:
     made = _combined(fn, [unmarked(v) if isinstance(v, Expr) else v for v in raw], kinds)
     is_typed = made.is_weak and not all(map(is_weak_kind, kinds[1:] if fn is Fn.SELECT else kinds))
     return marked(made) if is_typed else made
+
+
+def _of_alike(fn: Fn, a: Scalar, b: Scalar) -> Expr | None:
+    """The node of operands that need no promotion, as most do that analyses write; None of any others."""
+    if isinstance(a, Expr):
+        dtype = a.dtype
+        if dtype is INT32 and a.is_weak:
+            if type(b) is int and abs(b) <= INT32_MAX:
+                return folded(fn, (a, Const(b, INT32)), INT32)
+            if isinstance(b, Expr) and b.dtype is INT32 and b.is_weak:
+                return folded(fn, (a, b), INT32)
+        elif isinstance(b, Expr) and b.dtype is dtype and dtype.is_float:
+            return None if isinstance(a, WeakFloat) or isinstance(b, WeakFloat) else Apply(fn, (a, b), dtype)
+    return None
 
 
 def _combined(fn: Fn, raw: list[Any], kinds: list[Kind]) -> Expr:
