@@ -187,7 +187,7 @@ def _check_extents(value: Any, axis: Any, axes: tuple[Axis, ...], names: list[st
 def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool, dtype: Any = None) -> Any:
     what = f"te.{kind}"
     (value,) = fn.without_arrays((value,), kind)
-    if isinstance(value, Operators) and not isinstance(value, Expr) and value.ndim > 0:  # type: ignore[attr-defined]
+    if isinstance(value, Operators) and not isinstance(value, Expr) and (axis is None or value.ndim):  # type: ignore[attr-defined]
         given = {key: said for key, said in (("where", where), ("dtype", dtype)) if said is not None}
         return getattr(value, kind)(axis, keepdims, **given)
     if callable(value) and not isinstance(value, Operators):

@@ -577,3 +577,10 @@ def test_slopes_at_borders_are_as_the_docs_say() -> None:
     np.testing.assert_array_equal(te.grad(lambda v: v.clip(0, 1).sum())(points), [0, 1, 1, 1, 0])
     np.testing.assert_array_equal(te.grad(lambda v: te.minimum(v, 0.5).sum())(points), [1, 1, 0.5, 0, 0])
     np.testing.assert_array_equal(te.grad(lambda v: v.min())(np.array([2.0, 1.0, 1.0])), [0, 1, 0])
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean"])
+def test_reductions_of_one_element_are_that_element(name: str) -> None:
+    one = te.placeholder((), name="one")
+    assert te.evaluate(getattr(te, name)(one), {one: np.float32(3)}) == 3
+    assert te.compute((2,), lambda i: te.sum(one, axis=te.reduce_axis(4))).shape == (2,)

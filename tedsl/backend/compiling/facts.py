@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from schedules.flattening import flattened
 from schedules.merging import Merging
 from schedules.other_axes import on_other_axes
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.known_places import KnownPlaces
 from tedsl.analysis.overflow import Limit, limits_of
 from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
@@ -160,8 +161,37 @@ class ProgramFacts:
         return flattened(self.inputs, self.outputs) if may_flatten else None
 
     def has_empty_stage(self, inputs: Sequence[Any], sizes: Sizes) -> bool:
-        shapes = [a.shape for a in inputs] + [concrete_shape(t, sizes, self.name) for t in self.between]
-        return any(0 in shape for shape in shapes) or any(self._is_idle(op, sizes) for op in self._loops)
+        if any(0 in a.shape for a in inputs):
+            return True
+        empty = {t for t in self.between if 0 in concrete_shape(t, sizes, self.name)}
+        idle = {op for op in self._loops if self._is_idle(op, sizes)}
+        if not empty and not idle:
+            return False
+        passed = {op for op in idle if self._is_passed(op)}
+        return passed != idle or any(not self._is_left_out(t, empty, passed) for t in empty)
+
+    def _is_passed(self, op: Operation) -> bool:
+        """Whether Halide may be left with a sum over nothing: what it reads there moves step by step, so that no range
+        begins before the first one."""
+        is_plain = isinstance(op, Compute) and self.target.backend == "host"
+        return is_plain and all(affine_of(i) is not None for read in op.reads for i in read.indices)
+
+    def _is_left_out(self, tensor: Tensor, empty: Set[Tensor], passed: Set[Operation]) -> bool:
+        """Whether nothing asks for an element of an empty tensor: sums over nothing alone, or what is empty as well."""
+        if any(tensor is t for t in self.outputs):
+            return False
+        return all(
+            op in passed or (empty.issuperset(op.outputs) and self._is_passed(op))
+            for op in self._readers.get(tensor, ())
+        )
+
+    @cached_property
+    def _readers(self) -> dict[Tensor, list[Operation]]:
+        found: dict[Tensor, list[Operation]] = {}
+        for op in self._operations:
+            for t in op.inputs:
+                found.setdefault(t, []).append(op)
+        return found
 
     def has_large_stage(self, sizes: Sizes) -> bool:
         return any(math.prod(concrete_shape(t, sizes, self.name)) * t.dtype.itemsize > LARGEST for t in self.between)

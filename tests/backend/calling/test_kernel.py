@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.backend.compiling.single_kernel import SingleKernel
 from tests.arrays import floats
 
 
@@ -637,6 +638,18 @@ def test_nothing_is_written_behind_the_last_element(kind: str, source: str) -> N
         np.testing.assert_array_equal(written, te.interpret(output, feeds))
         assert (room[:32] == 77).all()
         assert (room[-32:] == 77).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 9), (9, 63), (65, 64), (2, 130), (300, 2)])
+def test_sums_that_are_too_short_for_blocks_are_compiled_as_well(shape: tuple[int, int], monkeypatch: Any) -> None:
+    """Of sizes that are not known, blocks and what is left over are sums of their own; there may be no block."""
+    monkeypatch.setattr(SingleKernel, "_run_around_empty", None)
+    x = te.placeholder((te.var("n"), te.var("m")), name="x")
+    soft, scale = te.ops.softmax(x), te.sqrt((x * x).sum())
+    outputs = [soft, scale, x.max(1), x.sum(0), *te.differentiate(te.sum(soft * soft) + scale, [x])]
+    array = np.random.default_rng(0).normal(size=shape).astype("float32")
+    for found, want in zip(te.build([x], outputs)(array), te.interpret(outputs, {x: array}), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 
 def test_a_loop_of_no_steps_over_inputs_that_are_not_empty() -> None:
