@@ -181,8 +181,7 @@ class ProgramFacts:
         if any(tensor is t for t in self.outputs):
             return False
         return all(
-            op in passed or (empty.issuperset(op.outputs) and self._is_passed(op))
-            for op in self._readers.get(tensor, ())
+            op in passed or (empty >= {*op.outputs} and self._is_passed(op)) for op in self._readers.get(tensor, ())
         )
 
     @cached_property
