@@ -19,7 +19,7 @@ import numpy as np
 
 import tedsl as te
 from benchmarks.halide_images import IMAGES
-from benchmarks.halide_kit import GRAY, App, extent, func, image as floats, largest_difference, words
+from benchmarks.halide_kit import GRAY, App, extent, func, host, image as floats, largest_difference, words
 from benchmarks.halide_laplacian import LAPLACIAN
 from benchmarks.halide_layers import LAYERS
 from benchmarks.halide_levels import LEVELS
@@ -55,7 +55,7 @@ def blur(a: te.Tensor) -> te.Tensor:
 
 def unsharp_expert(hl: Any, image: Any) -> Any:
     x, y, c, outer, inner = (hl.Var(v) for v in ("x", "y", "c", "outer", "inner"))
-    lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
+    lanes = host(hl).natural_vector_size(hl.Float(32))
     whole = hl.BoundaryConditions.repeat_edge(image)
     gray = func(hl, "gray", (x, y), sum((hl.f32(g) * whole[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
 
@@ -99,7 +99,7 @@ SOBEL = [(j, k, j * (2 - k * k)) for j in (-1, 1) for k in (-1, 0, 1)]
 
 def harris_expert(hl: Any, image: Any) -> Any:
     x, y, inner = hl.Var("x"), hl.Var("y"), hl.Var("inner")
-    lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
+    lanes = host(hl).natural_vector_size(hl.Float(32))
     gray = func(hl, "gray", (x, y), sum((hl.f32(g) * image[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
     dy = func(hl, "dy", (x, y), sum((gray[x + k, y + j] * hl.f32(w / 12) for j, k, w in SOBEL), hl.f32(0)))
     dx = func(hl, "dx", (x, y), sum((gray[x + j, y + k] * hl.f32(w / 12) for j, k, w in SOBEL), hl.f32(0)))
@@ -141,7 +141,7 @@ STAGES, NEAR = 8, [(i, j) for i in range(-2, 3) for j in range(-2, 3)]
 
 def chain_expert(hl: Any, image: Any) -> Any:
     x, y, outer_x, outer_y, inner_x, inner_y, task = (hl.Var(v) for v in ("x", "y", "xo", "yo", "xi", "yi", "task"))
-    lanes = hl.get_host_target().natural_vector_size(hl.UInt(16))
+    lanes = host(hl).natural_vector_size(hl.UInt(16))
     stages = [hl.BoundaryConditions.repeat_edge(image)]
     for k in range(STAGES):
         terms = (stages[-1][x + i, y + j] * hl.u16((i + 3) * (j + 3)) for i, j in NEAR)
@@ -191,7 +191,7 @@ def by_halide(app: App, arrays: Sequence[np.ndarray], out: np.ndarray) -> Callab
         for axis, n in enumerate(array.shape[::-1]):
             param.dim(axis).set_bounds(0, n)
     sizes = arrays[0].shape[-2:] if app.sized else ()
-    call = hl.Pipeline(app.expert(hl, *params, *sizes)).compile_to_callable(params, hl.get_host_target())
+    call = hl.Pipeline(app.expert(hl, *params, *sizes)).compile_to_callable(params, host(hl))
     given, result = list(map(hl.Buffer, arrays)), hl.Buffer(out)
     if app.origin:
         result.set_min(list(app.origin))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from benchmarks.halide_kit import GRAY, App, extent, func, image as floats
+from benchmarks.halide_kit import GRAY, App, extent, func, host, image as floats
 
 __all__ = ["IMAGES"]
 
@@ -24,7 +24,7 @@ def _bytes(h: int, w: int) -> np.ndarray:
 
 def histogram_expert(hl: Any, image: Any) -> Any:
     x, y, c = hl.Var("x"), hl.Var("y"), hl.Var("c")
-    w, h, lanes = image.width(), image.height(), hl.get_host_target().natural_vector_size(hl.Float(32))
+    w, h, lanes = image.width(), image.height(), host(hl).natural_vector_size(hl.Float(32))
     gray = func(hl, "gray", (x, y), sum((hl.f32(g) * image[x, y, k] for k, g in enumerate(GRAY)), hl.f32(0)))
     column, row, rest = hl.RDom([(0, w)]), hl.RDom([(0, h)]), hl.RDom([(1, 255)])
     rows = func(hl, "rows", (x, y), hl.i32(0))
@@ -141,7 +141,7 @@ WIDE = 2 * REACH + 1
 
 def means_expert(hl: Any, image: Any) -> Any:
     x, y, i, j, c, tile_x, tile_y = (hl.Var(v) for v in ("x", "y", "i", "j", "c", "tile_x", "tile_y"))
-    lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
+    lanes = host(hl).natural_vector_size(hl.Float(32))
     near = hl.BoundaryConditions.repeat_edge(image)
     apart = func(hl, "apart", (x, y, i, j, c), (near[x, y, c] - near[x + i, y + j, c]) ** 2)
     channel, patch = hl.RDom([(0, 3)]), hl.RDom([(-PATCH, 2 * PATCH + 1)])
@@ -195,7 +195,7 @@ def _cubic(pick: Callable[..., Any], u: Any) -> Any:
 
 def resize_expert(hl: Any, image: Any) -> Any:
     x, y, c, k, xi, yi = (hl.Var(v) for v in ("x", "y", "c", "k", "xi", "yi"))
-    lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
+    lanes = host(hl).natural_vector_size(hl.Float(32))
     r = hl.RDom([(0, 4)])
     raw, total, taps, begin = [], [], [], []
     for v, size, name in (x, image.width(), "x"), (y, image.height(), "y"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
+from tedsl.backend.host.processors import HOST_VARIABLE
+from tedsl.backend.host.targets import machine_of, parse_target
 
-__all__ = ["GRAY", "App", "extent", "func", "image", "largest_difference", "words"]
+__all__ = ["GRAY", "App", "extent", "func", "host", "image", "lanes", "largest_difference", "words"]
 
 GRAY = (0.299, 0.587, 0.114)
 
@@ -70,6 +73,19 @@ def image(channels: int) -> Callable[[int, int], np.ndarray]:
 def words(most: int) -> Callable[[int, int], np.ndarray]:
     """Integers of 16 bits below `most`."""
     return lambda h, w: np.random.default_rng(0).integers(0, most, (h, w), "uint16")
+
+
+def host(hl: Any) -> Any:
+    """Halide's target for the processor here, or for the one that TEDSL_HOST takes it for."""
+    if not os.environ.get(HOST_VARIABLE):
+        return hl.get_host_target()
+    ours = {"no_bounds_query", "no_runtime", "user_context"}
+    return hl.Target("-".join(word for word in parse_target("host").text.split("-") if word not in ours))
+
+
+def lanes(dtype: Any) -> int:
+    """In a vector of the processor here: what `natural_vector_size` says."""
+    return machine_of(parse_target("host")).vector_bytes // np.dtype(str(dtype)).itemsize
 
 
 def func(hl: Any, name: str, args: Sequence[Any], value: Any) -> Any:

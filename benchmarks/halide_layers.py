@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from benchmarks.halide_kit import App, extent, func
+from benchmarks.halide_kit import App, extent, func, host
 
 __all__ = ["LAYERS"]
 
@@ -31,7 +31,7 @@ def _bounded(buffer: Any, extents: tuple[int, ...]) -> None:
 
 def product_expert(hl: Any, right: Any, left: Any, more: Any) -> Any:
     """Columns are what rows are here: the factors change places."""
-    n, lanes = right.width(), hl.get_host_target().natural_vector_size(hl.Float(32))
+    n, lanes = right.width(), host(hl).natural_vector_size(hl.Float(32))
     i, j, k, io, jo, ii, ji, task = (hl.Var(v) for v in ("i", "j", "k", "io", "jo", "ii", "ji", "task"))
     tall, ti, tj, tii, tji = 2 * lanes, *(hl.Var(v) for v in ("ti", "tj", "tii", "tji"))
     inside = func(hl, "inside", (i, j), hl.BoundaryConditions.constant_exterior(right, hl.f32(0))[i, j])
@@ -70,7 +70,7 @@ def _convolved(h: int, w: int) -> tuple[np.ndarray, ...]:
 
 def convolution_expert(hl: Any, image: Any, weights: Any, bias: Any) -> Any:
     c, x, y, n, co, ci, xo, xi = (hl.Var(v) for v in ("c", "x", "y", "n", "co", "ci", "xo", "xi"))
-    target = hl.get_host_target()
+    target = host(hl)
     lanes = target.natural_vector_size(hl.Float(32))
     channels = image.dim(0).extent()
     r = hl.RDom([(0, channels), (0, 3), (0, 3)])
@@ -106,7 +106,7 @@ def _separable(h: int, w: int) -> tuple[np.ndarray, ...]:
 
 def separable_expert(hl: Any, image: Any, filters: Any, weights: Any, bias: Any) -> Any:
     d, x, y, n, di, xi, yi = (hl.Var(v) for v in ("d", "x", "y", "n", "di", "xi", "yi"))
-    lanes = hl.get_host_target().natural_vector_size(hl.Float(32))
+    lanes = host(hl).natural_vector_size(hl.Float(32))
     channels, w, h = (image.dim(k).extent() for k in range(3))
     inside = (x >= 0) & (x < w) & (y >= 0) & (y < h)
     held = image[d, hl.clamp(x, 0, w - 1), hl.clamp(y, 0, h - 1), n]

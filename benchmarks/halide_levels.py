@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from benchmarks.halide_kit import App, extent, func, image as floats
+from benchmarks.halide_kit import App, extent, func, host, image as floats
 
 __all__ = ["LEVELS"]
 
@@ -28,7 +28,7 @@ def _levels(h: int, w: int) -> int:
 
 def interpolation_expert(hl: Any, image: Any, h: int, w: int) -> Any:
     x, y, c, xo, yo, xi, yi = (hl.Var(v) for v in ("x", "y", "c", "xo", "yo", "xi", "yi"))
-    lanes, count = hl.get_host_target().natural_vector_size(hl.Float(32)), _levels(h, w)
+    lanes, count = host(hl).natural_vector_size(hl.Float(32)), _levels(h, w)
     image.dim(2).set_bounds(0, 4)
     whole = hl.BoundaryConditions.repeat_edge(image)
     opaque = hl.select(c < 3, whole[x, y, c] * whole[x, y, 3], whole[x, y, 3])
@@ -120,7 +120,7 @@ SHARE = 0.1
 
 def recursive_expert(hl: Any, image: Any) -> Any:
     x, y, c, xo, yo, yi, task = (hl.Var(v) for v in ("x", "y", "c", "xo", "yo", "yi", "task"))
-    lanes, sizes = hl.get_host_target().natural_vector_size(hl.Float(32)), (image.width(), image.height(), 3)
+    lanes, sizes = host(hl).natural_vector_size(hl.Float(32)), (image.width(), image.height(), 3)
 
     def turned(of: Any, height: int) -> Any:
         blur, r = func(hl, "blur", (x, y, c), hl.undef(hl.Float(32))), hl.RDom([(1, height - 1)])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tedsl as te
+from benchmarks.halide_kit import lanes
 
 __all__ = ["SAID"]
-
-FLOATS = 8  # in a vector
 
 
 def _earlier(s: te.Schedule, out: te.Tensor) -> list[str]:
@@ -30,19 +29,19 @@ def chain(out: te.Tensor) -> te.Schedule:
     h, w = (int(str(n)) for n in out.shape)
     y, x, row, column = s[out].tile("y", "x", h // 4, w // 4)
     task = s[out].fuse(y, x)
-    s[out].parallel(task).vectorize(column, 16)
+    s[out].parallel(task).vectorize(column, lanes(out.dtype))
     for stage in _earlier(s, out):
-        s[stage].compute_at(out, row).store_at(out, task).vectorize("x", 16)
+        s[stage].compute_at(out, row).store_at(out, task).vectorize("x", lanes(out.dtype))
     return s
 
 
 def harris(out: te.Tensor) -> te.Schedule:
     s = te.Schedule(out)
     strip, row = s[out].split("y", 32)
-    s[out].parallel(strip).vectorize("x", FLOATS)
+    s[out].parallel(strip).vectorize("x", lanes(out.dtype))
     for stage in _earlier(s, out):
         if stage in ("gray", "dx", "dy"):
-            s[stage].compute_at(out, row).store_at(out, strip).vectorize("x", FLOATS)
+            s[stage].compute_at(out, row).store_at(out, strip).vectorize("x", lanes(out.dtype))
         else:
             s[stage].compute_inline()
     s["dx"].compute_with("dy", "x")
@@ -52,10 +51,10 @@ def harris(out: te.Tensor) -> te.Schedule:
 def unsharp(out: te.Tensor) -> te.Schedule:
     s = te.Schedule(out)
     strip, row = s[out].split("y", 32)
-    s[out].vectorize("x", FLOATS)
+    s[out].vectorize("x", lanes(out.dtype))
     s[out].parallel(strip).reorder(strip, row, "c", "x", "xv")
     for stage in _earlier(s, out):
-        s[stage].compute_at(out, row).store_at(out, strip).vectorize("x", FLOATS)
+        s[stage].compute_at(out, row).store_at(out, strip).vectorize("x", lanes(out.dtype))
     return s
 
 
