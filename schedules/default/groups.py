@@ -17,8 +17,8 @@ from schedules.default.sizes import typical
 from schedules.machine import Machine
 from tedsl.analysis.checks import read_to_check
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Read
-from tedsl.lang.extents import same_extent
+from tedsl.lang.expr import Const, Read
+from tedsl.lang.extents import number, same_extent
 from tedsl.lang.tensor import Compute, Operation, Scan
 
 __all__ = ["Group", "groups_of", "read_by_checks"]
@@ -146,7 +146,7 @@ def _shared(reader: Compute, read: Read) -> int:
     """How many of the reader's outermost loops are the first indices of the read."""
     count = 0
     for axis, index in zip(reader.axes, read.indices, strict=False):
-        if axis is not index:
+        if axis is not index and not (number(axis.extent) == 1 and isinstance(index, Const)):
             break
         count += 1
     return count

@@ -80,3 +80,15 @@ def test_vectors_lie_along_the_last_axis_of_several_elements(level: str) -> None
     out = te.compute((3, 3, 16, 1), near, name="out")
     assert "for d_v < 8, vectorized" in str(te.Schedule(out).auto(target="x86-64-v3"))
     checked([a, head], out, level)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_means_of_windows_of_one_image_are_made_row_by_row_as_those_of_several(batch: int) -> None:
+    """The sums were written to memory and read again where the first axis has one element."""
+    x = te.placeholder((batch, 5, 41, 50), name="x")
+    u, v = te.reduce_axis(3), te.reduce_axis(3)
+    sums = te.compute((batch, 5, 20, 24), lambda b, c, i, j: te.sum(x[b, c, i * 2 + u, j * 2 + v], [u, v]), name="sums")
+    mean = te.compute((batch, 5, 20, 24), lambda b, c, i, j: sums[b, c, i, j] / 9.0, name="mean")
+    assert "what mean needs here" in str(te.Schedule(mean).auto(target="x86-64-v4"))
+    a = np.random.default_rng(0).random(x.shape, "float32")
+    np.testing.assert_allclose(te.build([x], mean)(a), te.interpret(mean, {x: a}), rtol=1e-6)
