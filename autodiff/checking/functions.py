@@ -18,6 +18,7 @@ from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.elements import whole
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.foreign import is_torch, values_of
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["traced"]
@@ -78,7 +79,8 @@ class _Arguments:
             return self._tensor(np.asarray(value, "float64"), name)
         if isinstance(value, (*PLAIN, np.generic, type, Expr)) or not hasattr(value, "__array__"):
             return value
-        return self._tensor(np.asarray(value.detach() if hasattr(value, "detach") else value), name)
+        place = f"gradcheck at {user_location()}: argument {name!r}"
+        return self._tensor(values_of(value.detach() if is_torch(value) else value, place), name)
 
     def _tensor(self, array: Array, name: str) -> Tensor:
         try:

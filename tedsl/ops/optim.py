@@ -22,6 +22,7 @@ from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype, dtype_of_array
 from tedsl.lang.errors import brief, user_location
+from tedsl.lang.foreign import values_of
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import made_again
 from tedsl.lang.reducing import widened_float
@@ -383,7 +384,7 @@ class TrainStep:
         what, tensors = f"start at {user_location()}", self.params.tensors
         given = self.params.listed(params, what)
         arrays = [
-            np.array(np.asarray(without_record(a)), str(p.dtype), order="C")
+            np.array(values_of(without_record(a), f"{what}: {p.name}"), p.dtype.numpy, order="C")
             for a, p in zip(given, tensors, strict=True)
         ]
         for a, p in zip(arrays, tensors, strict=True):

@@ -94,3 +94,20 @@ def test_a_constant_is_dense_and_on_the_cpu(x):
         TypeError, match=r"(?s)te\.mul at .*expected an array, found Tensor .*give x\.to_dense\(\), x\.cpu"
     ):
         x * torch.tensor(VALUES).to_sparse()
+
+
+def test_bfloat16_of_torch_is_fed_everywhere():
+    half = torch.tensor(VALUES, dtype=torch.bfloat16)
+    b = te.placeholder((3,), "bfloat16", name="b")
+    np.testing.assert_array_equal(te.interpret(b * 2, {b: half}).astype("float32"), VALUES * 2)
+    assert te.gradcheck(lambda x: (x * x).sum(), (half,)).ok
+    loss = te.cast(b * b, "float32").sum()
+    state = te.ops.optim.train_step(loss, [b], [], te.ops.optim.SGD(0.1)).start([half])
+    np.testing.assert_array_equal(state.params[0].astype("float32"), VALUES)
+
+
+def test_sparse_tensors_are_refused_by_the_name_of_the_input(x):
+    sparse = torch.eye(3).to_sparse()
+    for call in (lambda: te.interpret(x * 2, {x: sparse}), lambda: te.gradcheck(lambda x: (x * x).sum(), (sparse,))):
+        with pytest.raises(TypeError, match=r"'x': .*layout torch\.sparse_coo on cpu; give x\.to_dense"):
+            call()

@@ -14,7 +14,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.lang.constants import is_plain
 from tedsl.lang.dtypes import DType, dtype_of_array, is_masked
 from tedsl.lang.elements import shape_text, whole
-from tedsl.lang.foreign import check_not_recorded
+from tedsl.lang.foreign import check_not_recorded, values_of
 from tedsl.lang.tensor import Constant, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -42,7 +42,7 @@ def check_array(tensor: Tensor, value: Any, what: str, casting: str = "safe", of
             f"found {type(value).__name__} ({value!r:.40}){fix}"
         )
     check_not_masked(value, place)
-    return converted(np.asarray(value), tensor.dtype, place, casting, offered)
+    return converted(values_of(value, place), tensor.dtype, place, casting, offered)
 
 
 def check_not_masked(value: Any, place: str) -> None:

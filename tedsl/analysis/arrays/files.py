@@ -19,6 +19,7 @@ from tedsl.analysis.arrays.nests import rebuilt
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.expr import Expr
+from tedsl.lang.foreign import is_torch, values_of
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 
@@ -106,7 +107,10 @@ def _described(value: Any, name: str, arrays: dict[str, Any], what: str) -> Any:
             "te.evaluate(x, feeds) computes them"
         )
     try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        array = values_of(value.detach().cpu() if is_torch(value) else value, f"{what}: {name or 'the value'}")
+    except ValueError as error:
+        raise TypeError(str(error)) from None
+    try:
         dtype = str(as_dtype(array.dtype.name))
     except (TypeError, ValueError):
         found = f"{type(value).__name__} ({value!r:.40}), expected an array, a number or text"

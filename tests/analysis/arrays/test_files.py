@@ -185,3 +185,18 @@ def test_arrays_of_frameworks_come_back_as_those_of_numpy(tmp_path: Path) -> Non
     state = {"w": torch.ones(3)}
     te.save(tmp_path / "w.npz", state)
     assert type(te.load(tmp_path / "w.npz", like=state)["w"]) is np.ndarray
+
+
+def test_bfloat16_of_torch_is_kept(path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    made = optim.State({"w": torch.ones(3, dtype=torch.bfloat16, requires_grad=True)}, (), 3)
+    te.save(path, made)
+    found = te.load(path, like=made)
+    assert (found.params["w"].dtype.name, found.steps) == ("bfloat16", 3)
+    np.testing.assert_array_equal(found.params["w"].astype("float32"), np.ones(3))
+
+
+def test_what_has_no_memory_to_write_is_named(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"te\.save at .*: a\.0: .*layout torch\.sparse_coo on cpu; give x\.to_dense"):
+        te.save(tmp_path / "w.npz", {"a": [torch.eye(3).to_sparse()]})
