@@ -352,6 +352,18 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ValueError,
         r"a te.scan within a step of another one reads what that step computes; give the outer one two",
     ),
+    *(
+        (
+            lambda f=f: te.scan(ROWS, f),
+            te.GradientError,
+            "which each step of a te.scan makes; a step holds no derivatives",
+        )
+        for f in (
+            lambda h, t: te.where(t == 0, x[0], te.grad(lambda a: (a * a).sum())(h[t - 1])),
+            lambda h, t: te.where(t == 0, x[0], te.jvp(te.sin, (h[t - 1],), (x[t],))[1]),
+            lambda h, t: te.where(t == 0, x[0], te.differentiate((h[t - 1] ** 2).sum(), h[t - 1])),
+        )
+    ),
     (lambda: te.scan(ROWS, scattered), ValueError, r"scatter 'scatter' .* reads what a step of a te.scan computes"),
     (
         lambda: te.build([x], te.scan(ROWS, early)),

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import tedsl as te
 from autodiff.strategies import programs
 from schedules.default import Machine
+from tedsl.backend.comparison import Comparison, _difference
 from tests.schedules.drawing import Drawing
 
 MACHINE = Machine(vector_bytes=32, vector_registers=16, l1=1 << 15, l2=1 << 20, l3=1 << 23, cores=2).to_json()
@@ -174,9 +175,16 @@ def test_two_schedules_side_by_side() -> None:
         s.compare(te.Schedule(C), feeds)
 
 
-def test_a_difference_of_results_is_counted_and_placed() -> None:
-    from tedsl.backend.comparison import _difference
+def test_a_verdict_of_speed_follows_from_the_times_that_are_told() -> None:
+    def text(*turns: float) -> str:
+        return str(Comparison(2e-3, 1e-3, turns, (), "")).splitlines()[0]
 
+    assert text(0.5, 0.6) == "2 ms a call, the other 1 ms: the other is 2.00 times as fast as this one"
+    assert text(0.5, 1.25).endswith("as this one, but 0.80 to 2.00 times in single turns")
+    assert Comparison(2e-3, 1e-3, (0.5,), (), "").ratio == 0.5
+
+
+def test_a_difference_of_results_is_counted_and_placed() -> None:
     a = np.array([[1.0, np.nan, 3.0], [4.0, 5.0, 6.0]], np.float32)
     b = a.copy()
     assert str(_difference("y", a, b)) == "y: the same bits"
