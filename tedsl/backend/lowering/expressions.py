@@ -40,6 +40,7 @@ __all__ = ["Scalars", "careful_division", "is_deep"]
 
 # Set while a program is lowered again because Halide found a divisor to be the constant 0, which it refuses.
 _CAREFUL: ContextVar[bool] = ContextVar("careful_division", default=False)
+FULL = 4  # bytes of an element that vectors gather one by one as well as any
 FEW = 3  # operations nested in another one: what Halide copies as a tree
 RING = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MUL})
 # Of indices: what Halide may simplify by a range that it does not infer.
@@ -250,8 +251,9 @@ class Scalars:
         if self._are_flat and node.tensor in self._given and not held and (row := indices.row_of(node)) is not None:
             return self._read(node.tensor, (self.index(*row),))
         unread = indices.unread(node, self._idle)
+        wide, last = node.dtype.itemsize >= FULL, len(extents) - 1  # narrow elements are loaded under masks at the ends
         place = [
-            hl.Expr(0) if dim in unread else self.index(i, n, marks=dim == len(extents) - 1)
+            hl.Expr(0) if dim in unread else self.index(i, n, marks=wide and dim == last)
             for dim, (i, n) in enumerate(zip(node.indices, extents, strict=True))
         ]
         for dim in held:

@@ -119,14 +119,11 @@ def plain(
 
 
 def _likely(value: Halide, meaning: Expr) -> Halide:
-    """A place along loops, before it is held at any end."""
+    """A place that goes straight along loops, before it is held at any end."""
     nodes = topological(meaning)
     moves = any(isinstance(n, Axis) for n in nodes)
-    return hl.likely_if_innermost(value) if moves and not any(_is_end(n) for n in nodes) else value
-
-
-def _is_end(node: Expr) -> bool:
-    return isinstance(node, Apply) and node.fn in ENDS
+    is_straight = not any(isinstance(n, Apply) and n.fn in ENDS | {Fn.FLOORDIV, Fn.MOD} for n in nodes)
+    return hl.likely_if_innermost(value) if moves and is_straight else value
 
 
 def cancels(root: Expr) -> bool:
