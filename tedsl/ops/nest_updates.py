@@ -60,7 +60,7 @@ def update(optimizer: Any, params: Any, grads: Any, state: Any) -> tuple[Any, di
     first = as_parameters(params)
     nest, arrays = numbered(first, "update")
     parts: list[tuple[str, Any]] = [("grads", grads), *((name, state[name]) for name in optimizer.slots)]
-    given = [in_order(nest, as_parameters(part), what, name) for name, part in parts]
+    given = [in_order(nest, part, what, name) for name, part in parts]
     with unrecorded():
         rate = without_record(rate_of(optimizer))
         steps = _compiled(optimizer if rate is None else at_rate(optimizer, 0.0))

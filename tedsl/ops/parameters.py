@@ -13,7 +13,6 @@ from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops import language as te
-from tedsl.ops.signature import leaves
 from tedsl.ops.transforms import numbers
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.records import closed, opened
@@ -131,14 +130,9 @@ def zeros_for(leaf: Any) -> Any:
 
 
 def as_parameters(nest: Any) -> Any:
-    """The nest with its numbers as arrays, floats of the dtype of the float arrays in it; other arrays as they are."""
-    parts = leaves(closed(nest, True))
-    weak = numbers.weak_dtype([leaf for leaf in parts if hasattr(leaf, "dtype")])
-
-    def rule(leaf: Any) -> Any:
-        return numbers.as_array(leaf, weak) if numbers.is_number(leaf) else without_record(leaf)
-
-    return each_leaf(nest, rule)
+    """The nest with its numbers, and lists of them, as the arrays that they are to te.grad; other arrays as they are."""
+    (made,) = numbers.with_arrays([closed(nest, True)], [True])
+    return each_leaf(opened(made), without_record)
 
 
 class NestPlace:
@@ -174,6 +168,7 @@ def in_order(nest: Any, given: Any, what: str, name: str) -> list[Any]:
 
     def fill(own: Any, part: Any, name: str) -> None:
         if isinstance(own, NestPlace):
+            part = as_parameters(part)
             if not hasattr(part, "dtype"):
                 raise TypeError(f"{what}: {name}: expected an array, found {type(part).__name__} ({brief(part, 40)})")
             found.append(part)

@@ -505,3 +505,20 @@ def test_a_number_among_parameters_has_the_dtype_of_the_arrays_beside_it() -> No
         params = {"w": np.zeros(3, dtype), "b": 0.5}
         assert step.start(params).params["b"].dtype == dtype
         assert te.grad(lambda p: p["w"].sum() * p["b"])(params)["b"].dtype == dtype
+
+
+def test_lists_of_numbers_among_parameters_are_arrays_as_to_grad() -> None:
+    def loss(p: Any, x: Any) -> Any:
+        return ((p["w"] * x - 1.0) ** 2).sum()
+
+    x, given = np.array([1.0, 2.0, 3.0], "float32"), {"w": [0.0, 0, 1.0]}
+    step = optim.train_step(loss, optim.SGD(0.1))
+    _, state = step(step.start(given), x)
+    assert state.params["w"].shape == (3,)
+    np.testing.assert_allclose(state.params["w"], given["w"] - 0.1 * te.grad(loss)(given, x)["w"], rtol=1e-6)
+    opt = optim.SGD(0.1)
+    stepped, _ = opt.update({"w": given["w"], "b": [x[0], x[1]]}, {"w": [1.0] * 3, "b": [0.5, 2.0]}, opt.init(given))
+    np.testing.assert_allclose(stepped["w"], [-0.1, -0.1, 0.9], rtol=1e-6)
+    np.testing.assert_allclose(stepped["b"], [0.95, 1.8], rtol=1e-6)
+    with pytest.raises(IntegerGradientError, match=r"params\['w'\] is int64, .* make it floats"):
+        step.start({"w": [0, 0, 1]})
