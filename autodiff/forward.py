@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any, overload
 
+from autodiff.constants import as_given
 from autodiff.custom import rule_of, stages_along
 from autodiff.heads import floats, tensors
 from autodiff.reverse import differentiate
@@ -24,7 +25,8 @@ from autodiff.rules.totals import zeros
 from autodiff.turning.cotangent import fresh_axes
 from tedsl.analysis.canceling import canceling
 from tedsl.lang import functions as fn
-from tedsl.lang.errors import GradientError, user_location
+from tedsl.lang.constants import is_plain
+from tedsl.lang.errors import GradientError, brief, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.lift import lift_reductions
@@ -48,9 +50,8 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list."""
     asked = tensors(outputs, "outputs", "jvp")
     sources = floats(inputs, "inputs", "jvp")
-    directions = tensors(tangents, "tangents", "jvp")
-    _check_directions(sources, directions, "jvp")
-    dots: dict[Tensor, Tensor] = dict(zip(sources, directions, strict=True))
+    directions = _directions(sources, inputs, tangents, "jvp", "tangent")
+    dots: dict[Tensor, Tensor] = {s: d for s, d in zip(sources, directions, strict=True) if d is not None}
     stages = stages_along(asked, _dependencies)
     check_not_renamed(sources, stages, "jvp")
     alive = [op.outputs for op in stages]  # held, so that each tensor is one object throughout
@@ -74,23 +75,38 @@ def hvp(loss: Tensor, inputs: Any, vectors: Any) -> Any:
     if not isinstance(loss, Tensor) or loss.ndim:
         raise ValueError(f"hvp: the loss must be a 0-rank tensor, found {loss!r}, at {user_location()}")
     sources = floats(inputs, "inputs", "hvp")
-    directions = tensors(vectors, "vectors", "hvp")
-    _check_directions(sources, directions, "hvp")
+    directions = _directions(sources, inputs, vectors, "hvp", "vector")
+    heads = [zeros(s.extents, s, f"{s.name}_dot") if d is None else d for s, d in zip(sources, directions, strict=True)]
     gradients = list(differentiate(loss, sources))
-    results = tuple(differentiate(gradients, sources, head=directions))
+    results = tuple(differentiate(gradients, sources, head=heads))
     return results[0] if isinstance(inputs, Tensor) else results
 
 
-def _check_directions(inputs: Sequence[Tensor], tangents: Sequence[Tensor], what: str) -> None:
-    if len(inputs) != len(tangents):
-        raise ValueError(f"{what}: {len(inputs)} inputs but {len(tangents)} tangents, at {user_location()}")
-    for source, tangent in zip(inputs, tangents, strict=True):
-        same = source.ndim == tangent.ndim and all(map(same_extent, source.extents, tangent.extents))
-        if not same or source.dtype is not tangent.dtype:
-            raise ValueError(
-                f"{what}: the tangent of {source!r} must have its shape and dtype, found {tangent!r}, at "
-                f"{user_location()}"
-            )
+def _directions(sources: Sequence[Tensor], inputs: Any, given: Any, what: str, word: str) -> list[Tensor | None]:
+    """The direction of each input, None for one that stays."""
+    is_one = isinstance(inputs, Tensor) and (is_plain(given) or not isinstance(given, (list, tuple)))
+    items = [given] if is_one or not isinstance(given, Iterable) or isinstance(given, Tensor) else list(given)
+    if len(sources) != len(items):
+        raise ValueError(
+            f"{what}: {len(sources)} inputs but {len(items)} {word}s, at {user_location()}; give one for each, None "
+            "for an input that stays"
+        )
+    return [None if d is None else _direction(s, d, what, word) for s, d in zip(sources, items, strict=True)]
+
+
+def _direction(source: Tensor, given: Any, what: str, word: str) -> Tensor:
+    direction = as_given(given, source, source.extents, f"{what} at {user_location()}: the {word} of {source!r}")
+    if not isinstance(direction, Tensor):
+        raise TypeError(
+            f"{what}: {word}s must be tensors, arrays or numbers, found {type(given).__name__} {brief(repr(given))}, "
+            f"at {user_location()}"
+        )
+    same = source.ndim == direction.ndim and all(map(same_extent, source.extents, direction.extents))
+    if not same or source.dtype is not direction.dtype:
+        raise ValueError(
+            f"{what}: the {word} of {source!r} must have its shape and dtype, found {direction!r}, at {user_location()}"
+        )
+    return direction
 
 
 def _dependencies(op: Operation) -> tuple[Tensor, ...]:

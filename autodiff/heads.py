@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from autodiff.constants import as_given
 from autodiff.turning.cotangent import Cotangent, Identity, One, Stored
 from tedsl.lang.elements import whole
-from tedsl.lang.errors import GradientError, user_location, warn_user
+from tedsl.lang.errors import GradientError, brief, user_location, warn_user
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import ScanState, Shape, StepStage, Tensor
@@ -40,7 +41,7 @@ def tensors(value: Any, what: str, function: str = "differentiate") -> tuple[Ten
             hint = "; pass a te.placeholder and feed it the values" if hasattr(item, "__array__") else ""
             hint = "; an expression becomes a tensor by te.compute" if isinstance(item, Expr) else hint
             raise TypeError(
-                f"{function}: {what} must be tensors, found {type(item).__name__} {item!r:.60}, at "
+                f"{function}: {what} must be tensors, found {type(item).__name__} {brief(repr(item))}, at "
                 f"{user_location()}{hint}"
             )
     return items
@@ -93,10 +94,11 @@ def heads_of(outputs: tuple[Tensor, ...], head: Any) -> tuple[Cotangent, ...]:
 def _cotangent(output: Tensor, head: Any) -> Cotangent:
     if head is None:
         return One(output.dtype) if output.ndim == 0 else Identity(output.extents, output.dtype)
+    head = as_given(head, output, output.extents, f"differentiate at {user_location()}: the head of {output!r}")
     if not isinstance(head, Tensor):
         raise TypeError(
-            f"differentiate: a head must be a tensor, found {type(head).__name__}, at {user_location()}; pass a "
-            "te.placeholder and feed it the values"
+            f"differentiate: a head must be a tensor, an array or a number, found {type(head).__name__} "
+            f"({brief(head, 40)}), at {user_location()}"
         )
     tail = head.extents[head.ndim - output.ndim :] if head.ndim >= output.ndim else ()
     if len(tail) != output.ndim or not all(same_extent(a, b) for a, b in zip(tail, output.extents, strict=True)):

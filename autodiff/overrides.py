@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
+from autodiff.constants import as_given
 from tedsl.lang.errors import place_of, user_location
 from tedsl.lang.extents import same_extent
 from tedsl.lang.signatures import takes
@@ -97,12 +98,13 @@ def summands_of(tensor: Tensor, rule: Given, adjoint: Tensor, prefix: Shape) -> 
 
 def summand(part: Any, source: Tensor, prefix: Shape, what: str, function: object) -> Tensor:
     """What a caller's function returned, if it can be a summand of the adjoint of `source`."""
+    shape = (*prefix, *source.extents)
+    found, part = part, as_given(part, source, shape, f"differentiate: the {what} for {source!r}")
     if not isinstance(part, Tensor):
         raise TypeError(
-            f"differentiate: the {what} must return tensors, found {type(part).__name__} for {source!r}, at "
-            f"{place_of(function)}"
+            f"differentiate: the {what} must return tensors, arrays or numbers, found {type(found).__name__} for "
+            f"{source!r}, at {place_of(function)}"
         )
-    shape = (*prefix, *source.extents)
     fits = part.ndim == len(shape) and all(same_extent(a, b) for a, b in zip(part.extents, shape, strict=True))
     if not fits:
         expected = ", ".join(map(str, shape))

@@ -130,7 +130,7 @@ def zeros_for(leaf: Any) -> Any:
 
 
 def as_parameters(nest: Any) -> Any:
-    """The nest with its numbers, and lists of them, as the arrays that they are to te.grad; other arrays as they are."""
+    """The nest with numbers, and lists of them, as the arrays that they are to te.grad; other arrays as they are."""
     (made,) = numbers.with_arrays([closed(nest, True)], [True])
     return each_leaf(opened(made), without_record)
 

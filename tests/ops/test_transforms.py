@@ -307,6 +307,8 @@ def test_functions_of_arrays_along_directions() -> None:
     np.testing.assert_allclose(value["p"], x * y, rtol=1e-15)
     np.testing.assert_allclose(along["p"], v * y + x * w, rtol=1e-14)
     np.testing.assert_allclose(along["s"], np.cos(y) * w, rtol=1e-14)
+    nested = te.jvp(lambda p, y: p["x"] * y * p["z"], ({"x": x, "z": x, "name": None}, y), ({"x": v, "z": None}, None))
+    np.testing.assert_allclose(nested[1], v * y * x, rtol=1e-14)
     assert te.jvp(lambda x: x * x, 3.0, 1.0) == (9.0, 6.0)
     np.testing.assert_allclose(te.hvp(lambda x: (x**3).sum(), x, v), 6 * x * v, rtol=1e-14)
     both = te.hvp(lambda x, y: (x * x * y).sum(), (x, y), (v, w))

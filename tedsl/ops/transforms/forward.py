@@ -11,7 +11,7 @@ from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import leaves
+from tedsl.ops.signature import Static, leaves
 from tedsl.ops.transforms.derivatives import By, check_loss
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable
 from tedsl.ops.transforms.numbers import as_array, constant, is_number
@@ -92,12 +92,24 @@ def _applied(make: Callable[..., Any], f: Any, rule: Any, inputs: Any, tangents:
     return made(*given)
 
 
-def _along(inputs: tuple[Any, ...], tangents: tuple[Any, ...], what: str) -> tuple[By, list[Tensor]]:
-    """The arguments of a function, and as many directions as there are tensors of floats in them."""
+def _along(inputs: tuple[Any, ...], tangents: tuple[Any, ...], what: str) -> tuple[By, list[Tensor | None]]:
+    """The arguments of a function, and the direction of each tensor of floats in them, None for one that stays."""
     by = By(inputs, tuple(range(len(inputs))), what, "let the function capture it: lambda x: f(x, k)")
-    given = [
-        constant(as_array(leaf, by.weak)) if is_number(leaf) else leaf
-        for leaf in leaves(tangents)
-        if is_number(leaf) or isinstance(leaf, Tensor)
-    ]
+    given: list[Tensor | None] = []
+    for nest, tangent in zip(by.nests, tangents, strict=True):
+        places, found = leaves(nest), leaves(tangent)
+        if _is_none(tangent):
+            found = [None] * len(places)
+        is_moved = [not isinstance(p, Static) for p in places] if len(places) == len(found) else [True] * len(found)
+        given += [_moved(leaf, by) for leaf, moved in zip(found, is_moved, strict=True) if moved]
     return by, given
+
+
+def _moved(leaf: Any, by: By) -> Any:
+    if _is_none(leaf):
+        return None
+    return constant(as_array(leaf, by.weak)) if is_number(leaf) else leaf
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or (isinstance(value, Static) and value.value is None)
