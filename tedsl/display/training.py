@@ -62,7 +62,9 @@ class WatchedLoop:
 
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {text}" for name, text in self._shown.items())
-        return f"WatchedLoop({max(map(len, self.history.values()), default=0)} shown{': ' + last if last else ''})"
+        over = len(self) if isinstance(self.over, range) and self.over == range(len(self)) else repr(self.over)
+        shown = f"{max(map(len, self.history.values()), default=0)} shown{': ' + last if last else ''}"
+        return f"te.display.progress({brief(over, 40)}), {shown}"
 
     def __getattr__(self, name: str) -> Any:
         told = f"; it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
@@ -182,9 +184,9 @@ class WatchedTuning:
 
     def __repr__(self) -> str:
         if not self.seconds:
-            return "WatchedTuning(nothing told yet)"
+            return "te.display.tuning(), nothing told yet"
         best = self.seconds[-1]
-        return f"WatchedTuning({1e3 * best:.3g} ms, {self.default / best:.2f} times as fast as by default)"
+        return f"te.display.tuning(), {1e3 * best:.3g} ms, {self.default / best:.2f} times as fast as by default"
 
     def plot(self, *, ax: Any = None) -> Any:
         """The best time over the seconds of the search, and that of the default schedule. Returns the axes."""

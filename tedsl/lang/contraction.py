@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tedsl.lang.compute import check_states, compute_tensors
 from tedsl.lang.dtypes import INT32
@@ -23,6 +26,7 @@ __all__ = ["dot", "einsum", "matmul", "outer", "tensordot"]
 Labels = tuple[Any, ...]
 
 UNKNOWN = 256  # an extent that is a symbol, or 0
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase  # of numbers, in their order
 MOST_TRIED = 7  # operands whose orders are all compared; of more the first two are taken
 
 
@@ -89,12 +93,13 @@ def outer(a: Any, b: Any) -> Tensor:
 
 @takes_variables
 def einsum(subscripts: str, *operands: Any) -> Tensor:
-    """Einstein summation as NumPy writes it; of many operands two at a time, in the order of the least work."""
-    what = f"te.einsum {subscripts!r}"
+    """Einstein summation as NumPy writes it; of many operands two at a time, in the order of the least work.
+
+    Subscripts may be lists of numbers, one behind each operand: `te.einsum(a, [0, 1], b, [1, 2], [0, 2])`.
+    """
     if not isinstance(subscripts, str):
-        raise TypeError(
-            f"te.einsum at {user_location()}: expected the subscripts first, found {type(subscripts).__name__}"
-        )
+        subscripts, operands = _lettered((subscripts, *operands))
+    what = f"te.einsum {subscripts!r}"
     tensors = as_tensors(operands, what)
     inputs, result = _parsed(subscripts, tensors, what)
     terms = list(zip(tensors, inputs, strict=True))
@@ -107,6 +112,29 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
         kept = (*(v for v in needed if v not in result), *(v for v in result if v in needed))
         terms.insert(places[0], (_contract(taken, kept, what, "einsum"), kept))
     return _contract(terms, result, what, "einsum")
+
+
+def _lettered(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Operands with lists of numbers behind them as subscripts in letters, in the order of the numbers."""
+    operands, lists = given[: len(given) // 2 * 2 : 2], given[1::2]
+    texts = [_letters(labels) for labels in (*lists, *given[len(given) // 2 * 2 :])]
+    if not operands or None in texts:
+        raise TypeError(
+            f"te.einsum at {user_location()}: expected the subscripts first, as te.einsum('ij,jk', a, b), or a list "
+            f"of numbers from 0 to {len(_LETTERS) - 1} behind each operand, found {type(given[0]).__name__}"
+        )
+    inputs, result = texts[: len(lists)], texts[len(lists) :]
+    return ",".join(map(str, inputs)) + "".join(f"->{text}" for text in result), operands
+
+
+def _letters(labels: Any) -> str | None:
+    """The letters of a list of numbers and `...`; None of anything else."""
+    if not isinstance(labels, (list, tuple)):
+        return None
+    known = [isinstance(v, (int, np.integer)) and 0 <= v < len(_LETTERS) for v in labels]
+    if not all(k or v is Ellipsis for k, v in zip(known, labels, strict=True)):
+        return None
+    return "".join("..." if v is Ellipsis else _LETTERS[v] for v in labels)
 
 
 def _first_pair(terms: Sequence[tuple[Tensor, Labels]], result: Labels, what: str) -> list[int]:

@@ -18,10 +18,10 @@ from tedsl.lang.broadcast import broadcast_shapes, element_at
 from tedsl.lang.constants import constant
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.elements import as_tensor, is_one, normal_axis, tensor_of
+from tedsl.lang.elements import as_tensor, is_one, normal_axis, shape_text, tensor_of
 from tedsl.lang.errors import RankError, brief, user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
-from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.step import axes_outside
@@ -74,7 +74,7 @@ def parsed(x: Tensor, items: tuple[Any, ...]) -> list[Dim]:
     """One slice, index tensor, scalar index or new axis per position."""
     dims: list[Dim] = []
     dim = 0
-    for item in _expanded(x, tuple(of_numpy(item, x) for item in items)):
+    for item in _expanded(x, _without_masks(x, tuple(of_numpy(item, x) for item in items))):
         if item is None:
             dims.append(None)
             continue
@@ -89,6 +89,39 @@ def of_numpy(item: Any, x: Tensor) -> Any:
         return item
     is_array = isinstance(item, (list, tuple)) or has_elements(item)
     return values_of(item, f"index of {x!r} at {user_location()}") if is_array else item
+
+
+def _without_masks(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Masks of known contents as the places where they hold, an array for each of their dimensions, as in NumPy."""
+    dims = [item.ndim if _is_mask(item) else int(item is not None and item is not Ellipsis) for item in items]
+    if not any(map(_is_mask, items)):
+        return items
+    found: list[Any] = []
+    dim = 0
+    for item, count in zip(items, dims, strict=True):
+        if _is_mask(item):
+            _check_mask(x, dim, item)
+            found += np.nonzero(item)
+        else:
+            found.append(item)
+        dim += x.ndim - sum(dims) if item is Ellipsis else count
+    return tuple(found)
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, np.ndarray) and item.dtype.kind == "b" and item.ndim > 0
+
+
+def _check_mask(x: Tensor, dim: int, mask: np.ndarray[Any, Any]) -> None:
+    extents = x.extents[dim : dim + mask.ndim]
+    if [number(e) for e in extents] != list(mask.shape):
+        hint = (
+            "" if all(isinstance(e, Const) for e in extents) else "; give the places where it holds, np.nonzero(mask)"
+        )
+        raise IndexError(
+            f"index of {x!r} at {user_location()}: expected a mask of shape {shape_text(extents)}, found one of "
+            f"{shape_text(mask.shape)}{hint}"
+        )
 
 
 def _expanded(x: Tensor, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -164,8 +197,6 @@ def _check_kind(x: Tensor, item: Any) -> None:
     hint = None
     if isinstance(item, (bool, np.bool_)) or (isinstance(item, (Tensor, Expr)) and item.dtype.is_bool):
         hint = "a mask makes a result of unknown size; use te.where(mask, x, 0), or a reduction with where=mask"
-    elif isinstance(item, np.ndarray) and item.dtype.kind == "b":
-        hint = "give the places where a mask holds, np.flatnonzero(mask), or use te.where(mask, x, 0)"
     elif isinstance(item, np.ndarray) and item.dtype.kind not in "iu" and item.size:
         hint = f"expected integers, found {item.dtype}"
     elif isinstance(item, (Tensor, Expr)) and not item.dtype.is_integer:

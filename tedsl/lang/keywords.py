@@ -19,6 +19,9 @@ _OTHERS = {
     "minval": "low", "maxval": "high", "loc": "mean", "scale": "std", "indices": "index", "repeats": "counts",
     "steps": "num",
 }  # fmt: skip
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "unbiased": lambda unbiased: int(bool(unbiased))
+}  # what is said otherwise, too
 _ELSEWHERE = {  # what NumPy's functions take, and here another place says
     "out": "what a kernel writes to is said in its call: kernel(x, out=array)",
     "dtype": "x.astype(dtype) converts, before it or after it",
@@ -101,7 +104,8 @@ def _unfit(
     if unknown := next((n for n in given if n not in names), None):
         close = get_close_matches(unknown, names, 1)
         if own := own_keyword(unknown, names):
-            return f"found {unknown}=, expected {own}="
+            value = f"{_VALUES[unknown](given[unknown])}" if unknown in _VALUES else ""
+            return f"found {unknown}=, expected {own}={value}"
         has = f"it has {', '.join(names)}" if names else "it takes none"
         meant = f"did you mean {close[0]}=?" if close else hint or _ELSEWHERE.get(unknown, has)
         return f"found {unknown}=; {meant}"

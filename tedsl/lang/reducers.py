@@ -295,6 +295,16 @@ class CustomReducer:
     def __deepcopy__(self, memo: object) -> CustomReducer:  # as of a function
         return self
 
+    def __repr__(self) -> str:
+        identity = self.identity if self.arity is not None else (self.identity,)
+        formals = _formals(tuple(fn.const(v).dtype for v in identity))
+        try:
+            formula = ", ".join(map(str, self._combined(*formals, "te.reducer")))
+        except Exception:  # whatever a function says of values that are not those it is for
+            formula = str(getattr(self.combine, "__name__", type(self.combine).__name__))
+        title = "te.reducer" if self.name == DEFAULT_NAME else f"te.reducer {self.name!r}"
+        return f"{title}: {formula if self.arity is None else f'({formula})'}, identity {self.identity!r}"
+
     @property
     def arity(self) -> int | None:
         return len(self.identity) if isinstance(self.identity, tuple) else None

@@ -37,20 +37,31 @@ def argsort(
 @takes_variables
 def topk(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The `k` largest elements of each row along `axis`, in descending order, and their places; NaN last, of equal
-    ones the first. With `largest=False` the smallest, in ascending order.
+    ones the first. With `largest=False` the smallest, in ascending order. Where the size of the axis is not known, a
+    call checks that there are `k`.
     """
     what = "te.topk"
     tensor = as_tensor(x, what)
     if isinstance(k, bool) or not isinstance(k, int) or k < 0:
         raise ValueError(f"{what} at {user_location()}: k is a number of elements, found {k!r:.40}")
-    extent = tensor.extents[normal_axis(axis, tensor.ndim, what)]
-    if not isinstance(extent, Const) or extent.value < k:
+    along, direction = normal_axis(axis, tensor.ndim, what), "down" if largest else "up"
+    extent = tensor.extents[along]
+    if isinstance(extent, Const) and extent.value < k:
         raise ValueError(
-            f"{what} at {user_location()}: expected an axis of at least k = {k} elements, a known number, found "
-            f"`{extent}` in {tensor!r}"
+            f"{what} at {user_location()}: expected an axis of at least k = {k} elements, found {extent} in {tensor!r}"
         )
-    values, places = _ordered(tensor, axis, what, "topk", "down" if largest else "up", k)
+    if isinstance(extent, Const):
+        values, places = _ordered(tensor, axis, what, "topk", direction, k)
+    else:
+        parts = _ordered(tensor, axis, what, "sorted", direction)
+        values, places = (_first(t, along, k, f"{tensor.name}_topk_{n}") for n, t in enumerate(parts))
     return values, places
+
+
+def _first(tensor: Tensor, along: int, count: int, name: str) -> Tensor:
+    """So many along an axis of which nobody knows whether it has them: the reads are checked when they are made."""
+    shape = (*tensor.extents[:along], Const(count, INT32), *tensor.extents[along + 1 :])
+    return tensor_of(shape, lambda *i: Read(tensor, i), name)
 
 
 @takes_variables

@@ -21,12 +21,12 @@ def test_numbers_are_kept() -> None:
     assert seen == [0, 1, 2, 3, 4]
     assert bar.history == {"loss": [1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5], "rate": [0.0, 1.0, 2.0, 3.0, 4.0]}
     assert len(bar) == 5
-    assert repr(bar) == "WatchedLoop(5 shown: loss 0.2, rate 4)"
+    assert repr(bar) == "te.display.progress(5), 5 shown: loss 0.2, rate 4"
 
 
 def test_any_iterable_may_be_walked() -> None:
     assert list(te.display.progress(iter("abc"))) == ["a", "b", "c"]
-    assert repr(te.display.progress([])) == "WatchedLoop(0 shown)"
+    assert repr(te.display.progress([])) == "te.display.progress([]), 0 shown"
 
 
 def test_the_curve() -> None:
@@ -60,11 +60,11 @@ def test_a_search_is_watched() -> None:
     from tedsl.backend.host.progress import Progress
 
     search = te.display.tuning()
-    assert repr(search) == "WatchedTuning(nothing told yet)"
+    assert repr(search) == "te.display.tuning(), nothing told yet"
     for k, best in enumerate((4e-3, 2e-3, 1e-3)):
         search(Progress(float(k), 3.0, k, 4e-3, best))
     assert search.seconds == [4e-3, 2e-3, 1e-3]
-    assert repr(search) == "WatchedTuning(1 ms, 4.00 times as fast as by default)"
+    assert repr(search) == "te.display.tuning(), 1 ms, 4.00 times as fast as by default"
     ax = search.plot()
     assert list(ax.lines[0].get_ydata()) == [4.0, 2.0, 1.0]
     assert ax.get_xlabel() == "seconds of search"
@@ -90,7 +90,7 @@ def test_what_is_shown_beside_numbers() -> None:
     assert bar.history["loss"] == [0.5, 0.25]
     assert math.isnan(bar.history["test"][0])
     assert bar.history.keys() == {"loss", "test"}
-    assert repr(bar) == "WatchedLoop(2 shown: loss 0.25, note steady, test 1)"
+    assert repr(bar) == "te.display.progress(2), 2 shown: loss 0.25, note steady, test 1"
     bar.show(test=None)
     assert "test -" in repr(bar)
 

@@ -70,6 +70,29 @@ def test_einsum(case: tuple[Any, ...], symbolic: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, a, b: m.einsum(a, [0, 1], b, [1, 2]),
+        lambda m, a, b: m.einsum(a, [5, 30], b, [30, 2]),  # the result is ordered by the numbers
+        lambda m, a, b: m.einsum(a, (0, 1), b, (1, 2), (2, 0)),
+        lambda m, a, b: m.einsum(a, [..., 0], b, [0, 1], [..., 1]),
+        lambda m, a, b: m.einsum(a, [0, 1], []),
+    ],
+)
+def test_einsum_of_numbers(call: Any) -> None:
+    same(lambda a, b: call(te, a, b), lambda a, b: call(np, a, b), *arrays((2, 3), (3, 4)))
+
+
+def test_einsum_of_neither_letters_nor_numbers() -> None:
+    a = te.placeholder((3, 4))
+    for given in ((a, "ij"), (a, [0, 99]), (a, [0, 1.5]), (a, a), ([0, 1],), (), (a,)):
+        with pytest.raises(TypeError, match=r"te\.einsum"):
+            te.einsum(*given)
+    with pytest.raises(TypeError, match=r"expected the subscripts first, as te\.einsum\('ij,jk', a, b\), or a list"):
+        te.einsum(a, "ij")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("ij,jk->ik", "subscripts for 2 operands, found 1"),

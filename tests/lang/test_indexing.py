@@ -77,7 +77,8 @@ def test_the_whole_slice_is_the_tensor_itself() -> None:
         (True, TypeError, "a mask makes a result of unknown size"),
         ([0, 7], IndexError, "index 7 of dimension 0"),
         (np.array([0.5, 1]), TypeError, "expected integers, found float64"),
-        (np.array([True, False]), TypeError, r"np.flatnonzero\(mask\), or use te.where"),
+        (np.array([True, False]), IndexError, r"expected a mask of shape \(5,\), found one of \(2,\)"),
+        (np.s_[..., np.ones((5, 6), bool)], IndexError, r"mask of shape \(5, 7\), found one of \(5, 6\)"),
         ("a", TypeError, "expected integers, slices"),
         (1.5, TypeError, "expected integers, slices"),
     ],
@@ -114,3 +115,25 @@ def test_reshape_keeps_indices_simple() -> None:
     x = te.placeholder((n, 6, 4, 5), name="x")
     assert str(x.reshape(n, 24, 5)).startswith("x_reshape[i, j, k] = x[i, j // 4, j % 4, k]")
     assert str(x.reshape(n, 2, 3, 4, 5)).startswith("x_reshape[i, j, k, l, m] = x[i, j * 3 + k, l, m]")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        np.arange(5) % 2 == 1,
+        [True, False, False, True, True],
+        np.s_[1:, np.arange(7) > 4],
+        np.s_[..., np.arange(7) < 0],
+        np.add.outer(np.arange(5), np.arange(7)) % 3 == 0,
+        np.s_[None, np.arange(5) > 2],
+    ],
+)
+def test_masks_of_known_contents_are_the_places_where_they_hold(index: Any) -> None:
+    x, array = te.placeholder((5, 7), name="x"), np.random.default_rng(7).normal(size=(5, 7)).astype("float32")
+    np.testing.assert_array_equal(te.evaluate(x[index], {x: array}), array[index])
+
+
+def test_a_mask_of_an_axis_of_unknown_size_is_refused_with_the_places() -> None:
+    x = te.placeholder((te.var("n"),), name="x")
+    with pytest.raises(IndexError, match=r"mask of shape \(n,\), found one of \(2,\); give .*np.nonzero\(mask\)"):
+        x[np.array([True, False])]

@@ -206,3 +206,12 @@ def test_extents_stand_for_axes_beside_a_function() -> None:
     longest = te.reducer(lambda a, b: te.maximum(a, b), -np.inf)
     made = te.compute((), lambda: longest(lambda k: x[place + k, 0, 0], axis=2))
     np.testing.assert_allclose(te.evaluate(made, {x: data}), data[1:3, 0, 0].max())
+
+
+def test_a_reducer_prints_its_name_and_its_formula() -> None:
+    total = te.reducer(lambda a, b: a + b, 0.0, name="total")
+    assert repr(total) == "te.reducer 'total': a + b, identity 0.0"
+    line = te.reducer(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (1.0, 0.0), name="line")
+    assert repr(line) == "te.reducer 'line': (a0 * b0, a1 * b0 + b1), identity (1.0, 0.0)"
+    table = np.arange(3)
+    assert repr(te.reducer(lambda a, b: table[a] + b, 0, name="odd")) == "te.reducer 'odd': <lambda>, identity 0"

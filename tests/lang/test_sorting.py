@@ -181,10 +181,25 @@ def test_vmap_and_grad_of_functions() -> None:
     np.testing.assert_array_equal(found, [np.searchsorted(r, asked) for r in np.sort(x)])
 
 
+@RUNS
+@pytest.mark.parametrize("axis", [0, 1])
+def test_topk_along_an_axis_of_unknown_size(run: Any, axis: int) -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 2) if axis == 0 else (2, n), name="x")
+    array = np.array([[1.0, 7.0], [np.nan, 3.0], [5.0, 5.0], [1.0, 9.0]], "float32")
+    wanted = largest(array.T, 3)
+    for found, expected in zip(
+        run(list(te.topk(x, 3, axis)), {x: array if axis == 0 else array.T}), wanted, strict=True
+    ):
+        np.testing.assert_array_equal(found, expected.T if axis == 0 else expected)
+    with pytest.raises(IndexError, match=r"x_topk.* out of bounds: it is 2 .*, expected 0 <= index < 2"):
+        run(list(te.topk(x, 3, axis)), {x: array[:2] if axis == 0 else array[:2].T})
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda x: te.topk(x, 4), ValueError, "at least k = 4"),
+        (lambda x: te.topk(x, 4), ValueError, r"at least k = 4 elements, found 3 in"),
         (lambda x: te.topk(x, -1), ValueError, "k is a number"),
         (lambda x: te.topk(x, 2.0), ValueError, "k is a number"),
         (lambda x: te.sort(x, axis=1), ValueError, "axis 1 does not exist"),
