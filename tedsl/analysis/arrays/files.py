@@ -47,7 +47,7 @@ def save(path: str | os.PathLike[str], values: Any) -> None:
     arrays: dict[str, Any] = {}
     text = json.dumps(_described(values, "", arrays, what))
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{what}: there is no folder {str(target.parent)!r:.80}; os.makedirs makes it")
+        raise FileNotFoundError(f"{what}: there is no folder {str(target.parent)!r}; os.makedirs makes it")
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write(partial, arrays, text)
