@@ -80,7 +80,7 @@ path = Path(tempfile.mkdtemp()) / "trace.json"
 profile.save(path)
 path.exists()
 
-# %% Comparison Comparison.is_same
+# %% Comparison Comparison.is_same Comparison.ratio
 s = te.Schedule(y)
 s[y].unroll("j", 3)
 found = te.Schedule(y).compare(s, {x: a, w: b})

@@ -139,7 +139,7 @@ def _count(windows: Any, place: tuple[Any, ...], include: bool, dtype: Any) -> A
         place, windows.kernel, windows.stride, windows.before, windows.sizes, windows.shape, strict=True
     ):
         margin = b if include else 0
-        hangs = not isinstance(n, int) or (m - 1) * s + k - b > n + margin
+        hangs = (m - 1) * s + k - b > n + margin if are_numbers(n) else windows.hangs
         if not hangs and (include or not b):
             count = count * k
             continue

@@ -7,7 +7,7 @@ from typing import Any
 
 from tedsl.lang.dataclass import dataclass
 from tedsl.ops import language as te
-from tedsl.ops.arguments import check_rank, one_of, per_axis, refuse
+from tedsl.ops.arguments import are_numbers, check_rank, one_of, per_axis, refuse
 
 __all__ = ["ChannelLayout", "Windows", "layout_of", "windows_of"]
 
@@ -49,6 +49,8 @@ class Windows:
     before: tuple[int, ...]
     shape: tuple[Any, ...]  # how many of them
     sizes: tuple[Any, ...]  # of what they slide over
+    after: tuple[int, ...]
+    hangs: bool  # whether the last ones may reach beyond what lies -`before` and `after`
 
     def at(self, place: Sequence[Any], tap: Sequence[Any]) -> tuple[Any, ...]:
         """The index of one tap of one window."""
@@ -59,17 +61,19 @@ class Windows:
 
     def inside(self, index: Sequence[Any]) -> Any:
         """Whether an index lies in the tensor; None where every tap does."""
-        conditions = [
-            (i >= 0) & (i < n)
-            for i, n, m, k, s, d, b in zip(
-                index, self.sizes, self.shape, self.kernel, self.stride, self.dilation, self.before, strict=True
-            )
-            if b or not isinstance(n, int) or (m - 1) * s + d * (k - 1) >= n
-        ]
+        conditions = [(i >= 0) & (i < n) for i, n, leaves in zip(index, self.sizes, self._leave, strict=True) if leaves]
         joined = None
         for condition in conditions:
             joined = condition if joined is None else joined & condition
         return joined
+
+    @property
+    def _leave(self) -> list[bool]:
+        """Of each axis, whether some window leaves the tensor."""
+        taps = [d * (k - 1) for d, k in zip(self.dilation, self.kernel, strict=True)]
+        margins = [bool(b or a or self.hangs) for b, a in zip(self.before, self.after, strict=True)]
+        ends = zip(self.shape, self.stride, taps, self.sizes, self.before, margins, strict=True)
+        return [bool(b) or (m - 1) * s + t >= n if are_numbers(n) else may for m, s, t, n, b, may in ends]
 
 
 def windows_of(
@@ -93,7 +97,7 @@ def windows_of(
             last = (n + b - 1) // s + 1
             count = min(count, last) if isinstance(n, int) else te.minimum(count, last)
         counts.append(count)
-    return Windows(tuple(kernel), strides, dilations, before, tuple(counts), tuple(sizes))
+    return Windows(tuple(kernel), strides, dilations, before, tuple(counts), tuple(sizes), after, ceil)
 
 
 def _margins(
