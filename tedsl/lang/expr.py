@@ -135,9 +135,9 @@ class Expr(Operators["Expr"], RichFormula):
 
     def __float__(self) -> float:
         raise TypeError(
-            f"`{self}` is symbolic: use te.cast(x, dtype) to convert, te.exp and the like in place of the functions of "
-            f"math, or te.evaluate to compute, at {user_location()}; an array cannot hold it: te.stack([a, b, ...]) "
-            "makes a tensor of elements, x.at[i].set(v) one with another element"
+            f"`{self}` is symbolic: use te.cast(x, dtype) to convert, or te.evaluate to compute, at {user_location()}; "
+            "an array cannot hold it: te.stack([a, b, ...]) makes a tensor of elements, x.at[i].set(v) one with "
+            "another element; in place of a function of math use that of te: te.cos, te.exp, te.sqrt"
         )
 
     def __copy__(self) -> Expr:

@@ -8,10 +8,12 @@ function of nested parameters, it gives new arrays, of whatever framework it was
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import reduce
+from inspect import signature
 from operator import add
 from typing import Any, NamedTuple, Protocol
 
@@ -32,7 +34,7 @@ from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_stepped, init, update
 from tedsl.ops.op import op
-from tedsl.ops.optimizer_options import at_rate, check_bound, check_made, check_options, rate_of, written
+from tedsl.ops.optimizer_options import OPTIONS, at_rate, check_bound, check_made, check_options, rate_of, written
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
@@ -74,7 +76,7 @@ def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
     if not callable(lr) and not is_tensor:
         return lr
     dtype = widened_float(param.dtype)
-    rate = lr if is_tensor else lr(te.cast(count[()] - 1, dtype))
+    rate = lr if is_tensor else lr(te.compute((), lambda: te.cast(count[()] - 1, dtype), name="t")[()])
     return te.compute((), lambda: te.cast(rate[()] if isinstance(rate, te.Tensor) else rate, dtype), name="lr")
 
 
@@ -280,11 +282,19 @@ def AdamW(  # noqa: N802 - a kind of Adam
     return Adam(lr, betas, eps, weight_decay, decoupled=True)
 
 
+_SCHEDULES = (
+    "lr= takes a function of the number of steps done, as optim.SGD(lr=lambda t: 0.1 * te.exp(-t / 100)), of which "
+    "te.jit(lr)(float(state.steps)) is the rate of the next step"
+)
+
+
 def __getattr__(name: str) -> Any:
     hint = ""
     if name.lower() in {n.lower() for n in __all__}:
         (same,) = [n for n in __all__ if n.lower() == name.lower()]
         hint = f"; it is optim.{same}"
+    elif re.search(r"LR|(?i:schedul|cosine|warm|anneal|decay)", name):
+        hint = f"; {_SCHEDULES}"
     elif not name.startswith("_"):
         hint = "; there are SGD, Adam and AdamW, and any object with `slots` and `step` is one: see optim.Optimizer"
     raise AttributeError(
@@ -305,6 +315,10 @@ class State(NamedTuple):
 
     def __repr__(self) -> str:
         return f"State after {self.steps} steps, params {each_leaf(self.params, _kind)!r}"
+
+    def __getattr__(self, name: str) -> Any:
+        hint = f"; the rate is that of the optimizer: {_SCHEDULES}" if name in ("lr", "rate", "learning_rate") else ""
+        raise AttributeError(f"'State' object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def copy(self) -> State:
         """The state in arrays of its own, which no later step writes into."""
@@ -416,11 +430,7 @@ class TrainStep:
         names = [t.name for t in self.data]
         found = {**dict(zip(names, data)), **named}
         if len(data) + len(named) != len(names) or found.keys() != set(names):
-            was = [*(_kind(a) for a in data), *(f"{name}=" for name in named)]
-            raise TypeError(
-                f"train_step at {user_location()}: the step takes a state and {', '.join(names) or 'no data'}, found "
-                f"{', '.join(map(str, was)) or 'no data'}"
-            )
+            raise _of_other_data("", names, data, named, self.optimizer)
         return [found[name] for name in names] if named else list(data)
 
     def _check(self, state: State, old: tuple[Any, ...]) -> None:
@@ -467,6 +477,7 @@ class FunctionStep:
 
         step.__name__ = f"step_of_{name_of(f)}"
         self.function, self.optimizer, self._run = f, optimizer, jit(step, **worth)
+        self._run.signature.unspoken = frozenset(("slots", "rate"))
         self.options = {"has_aux": has_aux, "clip": clip, **worth}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -501,8 +512,37 @@ class FunctionStep:
             raise _of_another(self.optimizer, f"it keeps {', '.join(kept) or 'nothing'}")
         with unrecorded():
             rate = without_record(rate_of(self.optimizer))
-            value, params, slots = self._run(state.params, state.slots, rate, *data, **named)
+            try:
+                value, params, slots = self._run(state.params, state.slots, rate, *data, **named)
+            except TypeError:
+                self._check_data(data, named)
+                raise
         return value, State(each_leaf(params, as_array), each_leaf(slots, as_array), state.steps + 1)
+
+    def _check_data(self, data: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """TypeError, in place of that of the function, where it does not take this data."""
+        try:
+            taken = signature(self.function)
+        except (TypeError, ValueError):  # functions of C have none
+            return
+        try:
+            taken.bind(None, *data, **named)
+        except TypeError:
+            names = list(taken.parameters)[1:]
+            raise _of_other_data(name_of(self.function), names, data, named, self.optimizer) from None
+
+
+def _of_other_data(
+    of: str, names: Sequence[str], data: Sequence[Any], named: Mapping[str, Any], optimizer: Optimizer
+) -> TypeError:
+    """What is said of data that a step does not take."""
+    was = [*(str(_kind(a)) for a in data), *(f"{name}=" for name in named)]
+    options = [name for name in named if name in OPTIONS and name not in names]
+    hint = f"; {options[0]} is an option of the optimizer: optim.{brief(repr(optimizer))}" if options else ""
+    return TypeError(
+        f"train_step at {user_location()}: the step{of and f' of {of}'} takes a state and "
+        f"{', '.join(names) or 'no data'}, found {', '.join(was) or 'no data'}{hint}"
+    )
 
 
 def _missing(error: KeyError, params: Any, name: str) -> Exception:

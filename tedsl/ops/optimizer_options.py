@@ -12,7 +12,7 @@ from tedsl.lang.errors import brief, user_location
 from tedsl.ops import language as te
 from tedsl.ops.signature import is_array
 
-__all__ = ["at_rate", "check_bound", "check_made", "check_options", "rate_of", "written"]
+__all__ = ["OPTIONS", "at_rate", "check_bound", "check_made", "check_options", "rate_of", "written"]
 
 OTHER_NAMES = {
     "learning_rate": "lr=", "rate": "lr=", "step_size": "lr=", "alpha": "lr=", "params": "opt.init(params)",

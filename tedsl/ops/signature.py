@@ -69,7 +69,9 @@ class OpCall:
 
 
 class Signature:
-    """The parameters of an operator's function."""
+    """The parameters of an operator's function; messages leave out those that nobody gave who reads them."""
+
+    unspoken: frozenset[str] = frozenset()
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
@@ -78,7 +80,7 @@ class Signature:
 
     def __str__(self) -> str:
         """The names, as messages have them."""
-        return f"{self.name}({', '.join(self.parameters.parameters)})"
+        return f"{self.name}({', '.join(name for name in self.parameters.parameters if name not in self.unspoken)})"
 
     @property
     def annotated(self) -> str:
@@ -161,9 +163,11 @@ class Signature:
 
     def given(self, template: Template, inputs: Sequence[Tensor]) -> str:
         """What a call was given, in words: the tensors, and what differs from the defaults."""
-        words = list(map(repr, inputs))
+        unspoken = [leaves(template.arguments.get(name)) for name in self.unspoken]
+        silent = {leaf.index for nest in unspoken for leaf in nest if isinstance(leaf, Slot)}
+        words = [repr(t) for n, t in enumerate(inputs) if n not in silent]
         for name, value in template.statics.items():
-            if not _is_default(value, self.parameters.parameters[name]):
+            if name not in self.unspoken and not _is_default(value, self.parameters.parameters[name]):
                 words.append(f"{name}={value!r:.40}")
         return ", ".join(words)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -522,3 +523,46 @@ def test_lists_of_numbers_among_parameters_are_arrays_as_to_grad() -> None:
     np.testing.assert_allclose(stepped["b"], [0.95, 1.8], rtol=1e-6)
     with pytest.raises(IntegerGradientError, match=r"params\['w'\] is int64, .* make it floats"):
         step.start({"w": [0, 0, 1]})
+
+
+def linear(w: Any, x: Any) -> Any:
+    return (w["a"] * x).sum()
+
+
+def test_data_that_a_step_does_not_take_is_told_without_what_nobody_gave() -> None:
+    x = np.ones(3, "float32")
+    step = optim.train_step(linear, optim.Adam(0.1))
+    state = step.start({"a": x, "b": x})
+    with pytest.raises(
+        TypeError, match=r"the step of linear takes a state and x, found float32\[3\], lr=; lr is an opt"
+    ):
+        step(state, x, lr=0.01)
+    with pytest.raises(TypeError, match=r"the step of linear takes a state and x, found no data$"):
+        step(state)
+    with pytest.raises(
+        ValueError, match=r"called on \(params_a : .*, params_b : [^,]*, data_0 : float32\[4\]\): te.mul at"
+    ):
+        step(state, np.ones(4, "float32"))
+    given = optim.train_step((W * W).sum(), [W], [], optim.SGD(0.1))
+    with pytest.raises(TypeError, match="takes a state and no data, found lr=; lr is an option of the optimizer"):
+        given(given.start([x]), lr=0.1)
+
+
+def test_a_schedule_that_python_would_have_to_decide_names_the_step_t() -> None:
+    x = np.ones(3, "float32")
+    for rate, text in (
+        (lambda t: 0.1 if t < 3 else 0.01, r"the truth of `t\[\(\)\] < 3.0` is not known"),
+        (lambda t: math.cos(t / 10), r"`t\[\(\)\] / 10.0` is symbolic: .* in place of a function of math .*: te\.cos"),
+    ):
+        step = optim.train_step(linear, optim.SGD(rate))
+        with pytest.raises(TypeError, match=text):
+            step(step.start({"a": x}), x)
+
+
+def test_schedules_are_functions_of_the_step() -> None:
+    for name in ("cosine_decay", "ExponentialLR", "schedules", "warmup"):
+        with pytest.raises(AttributeError, match=r"lr= takes a function of .*te\.jit\(lr\)\(float\(state\.steps\)\)"):
+            getattr(optim, name)
+    with pytest.raises(AttributeError, match="the rate is that of the optimizer"):
+        optim.State((), (), 0).lr
+    assert te.jit(lambda t: te.minimum(t / 100, 1.0) * 1e-3)(float(3)) == pytest.approx(3e-5)
