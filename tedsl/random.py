@@ -21,6 +21,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import argmax
+from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 
@@ -99,6 +100,13 @@ def fold_in(key: Key, data: Any) -> Any:
         low = np.array([int(data) & 0xFFFFFFFF], "uint32")
         return np.concatenate(_hashed(key, low, "te.random.fold_in"))
     number = fn.cast(data[()] if isinstance(data, Tensor) else data, "uint32")
+    if outside := axes_outside(number):
+        names = ", ".join(a.name for a in outside)
+        sizes = ", ".join("..." if a.extent is None else str(a.extent) for a in outside) + "," * (len(outside) == 1)
+        raise ValueError(
+            f"te.random.fold_in at {user_location()}: a key is a whole tensor, and none of a single place {names} of a "
+            f"te.compute; draw for all places at once, u = te.random.uniform(key, ({sizes})), and read u[{names}] there"
+        )
     return _derived(words(key, "te.random.fold_in"), 1, lambda row: number)[0]
 
 

@@ -136,3 +136,13 @@ def test_refusals(name: str) -> None:
     call, message = REFUSED[name]
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_a_key_of_a_place_is_refused_with_the_draw_of_all_places() -> None:
+    for draw in (random.uniform, random.normal):
+        with pytest.raises(
+            ValueError, match=r"random\.fold_in at .*test_random.*te\.random\.uniform\(key, \(4,\)\), and re.* u\[i\]"
+        ):
+            te.compute((4,), lambda i, draw=draw: draw(random.fold_in(0, i), ()))
+    with pytest.raises(ValueError, match=r"\(key, \(4, 3\)\), and read u\[i, j\] there"):
+        te.compute((4, 3), lambda i, j: random.uniform(random.fold_in(0, i * 3 + j), ()))

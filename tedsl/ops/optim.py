@@ -293,7 +293,7 @@ def __getattr__(name: str) -> Any:
     if name.lower() in {n.lower() for n in __all__}:
         (same,) = [n for n in __all__ if n.lower() == name.lower()]
         hint = f"; it is optim.{same}"
-    elif re.search(r"LR|(?i:schedul|cosine|warm|anneal|decay)", name):
+    elif re.search(r"LR|(?i:schedule|cosine|warm|anneal|decay)", name):
         hint = f"; {_SCHEDULES}"
     elif not name.startswith("_"):
         hint = "; there are SGD, Adam and AdamW, and any object with `slots` and `step` is one: see optim.Optimizer"

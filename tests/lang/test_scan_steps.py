@@ -735,3 +735,11 @@ def test_a_state_has_the_dtype_that_its_steps_give_without_a_scan(step, dtype):
 def test_a_state_of_numbers_that_is_summed_is_what_its_numbers_are():
     assert te.scan((5, 3), lambda u, t, i: te.select(t == 0, 1.0, u[t - 1].sum() * 0.5)).dtype == "float32"
     assert te.scan((5, 3), lambda u, t, i: te.select(t == 0, te.const(1, "int64"), u[t - 1].sum())).dtype == "int64"
+
+
+def test_examples_of_a_step_are_an_axis_of_its_own() -> None:
+    start = te.placeholder((4, 3), name="start")
+    with pytest.raises(
+        ValueError, match=r"vmap of <lambda> at .*: argument 0 is .*a step has no te\.vmap; write it over"
+    ):
+        te.scan([(5, 4, 3)], lambda c, k: te.where(k == 0, start, te.vmap(lambda a: te.sum(a) * a)(c[k - 1])))
