@@ -54,11 +54,11 @@ def differentiate(
 
     Inputs in a nest of dicts, lists and tuples give adjoints in that nest.
 
-    `head` is the adjoint of the output, of its shape or prefix + shape; without one it is 1 for a scalar, and the
-    result is the full Jacobian (output.shape + input.shape) otherwise. `override={T: (deps, fn)}` replaces the
-    derivative of T by `fn(T, deps, adjoint_of_T)`, one summand per dep, None allowed (`{T: fn}`: deps are T's direct
-    inputs); `fdiff(output, input, head)` replaces how each edge is differentiated. A single input tensor gives a
-    single adjoint, else a `Gradients` sequence.
+    `head` is the adjoint of the output, of its shape or prefix + shape, or a number for all of it; without one it is 1
+    for a scalar, and the result is the full Jacobian (output.shape + input.shape) otherwise. `override={T: (deps, fn)}`
+    replaces the derivative of T by `fn(T, deps, adjoint_of_T)`, one summand per dep, None allowed (`{T: fn}`: deps are
+    T's direct inputs); `fdiff(output, input, head)` replaces how each edge is differentiated. A single input tensor
+    gives a single adjoint, else a `Gradients` sequence.
     """
     if isinstance(inputs, Mapping) or (
         isinstance(inputs, (list, tuple)) and any(isinstance(t, (Mapping, list, tuple)) for t in inputs)

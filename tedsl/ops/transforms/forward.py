@@ -29,6 +29,8 @@ def jvp(outputs: Callable[..., Any], inputs: Any, tangents: Any) -> tuple[Any, A
 def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     """The derivative of `outputs` along `tangents`, one per input: a tensor for a tensor, a tuple for a list.
 
+    That of a tensor is a tensor, an array or a number; None is that of an input that stays.
+
     Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as of `jax.jvp`.
     Each such call traces `f` as it is then; in a loop, call one `te.jit(lambda x, v: te.jvp(f, x, v))`.
     """
@@ -55,6 +57,8 @@ def hvp(loss: Callable[..., Any], inputs: Any, vectors: Any) -> Any: ...
 @own_arguments()
 def hvp(loss: Any, inputs: Any, vectors: Any) -> Any:
     """The Hessian of a scalar `loss` times `vectors`, one per input: the gradient of the gradient along them.
+
+    That of a tensor is a tensor, an array or a number; None is that of an input that stays.
 
     Of a function of arrays, `te.hvp(f, a, v)` is an array like `a`; `te.hvp(f, (a, b), (v, w))` a tuple. Each such call
     traces `f` as it is then; in a loop, as of conjugate gradients, call one `te.jit(lambda x, v: te.hvp(f, x, v))`.
