@@ -150,7 +150,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.scatter((8,), [(r := te.reduce_axis(8))], r, v[r], name=3), TypeError, "te.scatter: expected a name"),
     # Python asks for a value
     (lambda: v[0] if v[0] > 0 else 0.0, TypeError, "the truth of .* is not known .*test_bad_input.py:.*te.select"),
-    (lambda: math.exp(v[0]), TypeError, r"`v\[0\]` is symbolic: .*te.exp and the like.*test_bad_input.py"),
+    (lambda: math.exp(v[0]), TypeError, r"`v\[0\]` is symbolic: .*test_bad_input.py.*of te: te.cos, te.exp"),
     (lambda: float(v.sum()), TypeError, r"sum : float32\[\] has no number .*test_bad_input.py:.*te.evaluate"),
     (lambda: v.__setitem__(0, 1.0), TypeError, "v : .* cannot be assigned to, at .*te.functionalize"),
     (lambda: te.max(v[0], v[1]), TypeError, r"axis= takes te.reduce_axis .* of two values is te.maximum"),
@@ -325,7 +325,7 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.moveaxis(A, 0, (0, 1)), ValueError, "1 source axes for 2 destinations"),
     (lambda: te.tril(v), ValueError, "te.tril.*expected 2 dimensions or more, found v"),
     (lambda: te.diagonal(v), ValueError, "te.diagonal.*expected 2 dimensions or more"),
-    (lambda: te.einsum(v, "i"), TypeError, "expected the subscripts first, found Tensor"),
+    (lambda: te.einsum(v, "i"), TypeError, r"expected the subscripts first, .* found Tensor"),
     (lambda: "x" @ v, TypeError, "te.matmul.*expected a tensor, found str"),
     (lambda: v == None, TypeError, "expected a scalar expression or a tensor of tedsl at .*found NoneType"),  # noqa: E711
     # functions
