@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from schedules.directives import FoldStorage, HoistStorage
 from schedules.loops import Level
-from schedules.placing.regions import extent_there
+from schedules.placing.regions import most_there
 from schedules.placing.sliding import steps_of
 from schedules.plan import Plan, dimensions
 from tedsl.analysis.iteration import free_dimensions
@@ -59,7 +59,7 @@ def is_kept_between(plan: Plan, d: FoldStorage, between: Loops) -> str:
     rate = steps_of(plan, d.stage, consumer, origin)[axis] if isinstance(origin, Axis) else 0
     if rate < 1:
         return f"what {consumer}'s loop {level.name!r} needs moves along {d.axis!r} by {rate}, expected forwards"
-    needed = extent_there(plan, d.stage, axis)
+    needed = most_there(plan, d.stage, axis)
     if needed is None:
         return (
             f"how much of {d.axis!r} one iteration of {consumer}'s loop {level.name!r} needs is no known number; fold "

@@ -165,3 +165,19 @@ def test_a_scatter_is_folded_along_its_rows_alone() -> None:
         te.build([], out, schedule=points[made].fold_storage("d1", 2).schedule)
     s[made].fold_storage("i", 2)
     np.testing.assert_array_equal(te.build([], out, schedule=s)(), te.interpret(out, {}))
+
+
+@pytest.mark.parametrize("mode", ["clamp", "zero"])
+@pytest.mark.parametrize(("rows", "low", "high", "fold"), [(64, -1, 1, 3), (64, -2, 3, 6), (7, -1, 1, 4), (1, -2, 1, 8)])
+def test_an_axis_held_at_its_ends_is_folded(mode: str, rows: int, low: int, high: int, fold: int) -> None:
+    """Between the ends one row needs as many as any, at the ends fewer."""
+    x = te.placeholder((rows, 16), name="x")
+    a = te.compute((rows, 16), lambda y, j: x[y, j] * 2, name="a")
+    b = te.compute((rows, 16), lambda y, j: a.at(y + low, j, mode=mode) + a.at(y + high, j, mode=mode), name="b")
+    array = np.random.default_rng(0).standard_normal((rows, 16)).astype("float32")
+    s = te.Schedule(b)
+    s[a].compute_at(b, "y").store_root().fold_storage("y", fold).vectorize("j", 8)
+    np.testing.assert_array_equal(te.build(x, b, schedule=s)(array), te.interpret(b, {x: array}))
+    if rows > high - low:
+        with pytest.raises(te.ScheduleError, match=f"needs {high - low + 1} elements along 'y'"):
+            te.build(x, b, schedule=s.without("fold_storage")[a].fold_storage("y", high - low).schedule)
