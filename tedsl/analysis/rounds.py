@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tedsl.analysis.affine import affine_of, form_of
+from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.extents import number
+from tedsl.lang.extents import number, same_extent
 from tedsl.lang.intervals import range_of, with_sizes
 from tedsl.lang.polynomials import Affine, atom_form
 
-__all__ = ["Mirror", "along_pixels", "goes_back", "goes_round", "straight_part", "unfolded"]
+__all__ = ["Mirror", "along_pixels", "goes_back", "goes_round", "mirrored_part", "straight_part", "unfolded"]
 
 SIZE = 1024  # taken for a length that is not known
 MOST = 3, 5  # of the values of an index, that they are worth loops of their own
@@ -42,6 +43,25 @@ def straight_part(index: Expr) -> Expr | None:
     if straight * MOST[1] < (high - low + 1) * MOST[0]:
         return None
     return place - length * turns if turns else place
+
+
+def mirrored_part(index: Expr, extent: Expr) -> Expr | None:
+    """The place g of `(n - 1) - abs((n - 1) - g % p)`, p the period of an axis of n elements that is not known,
+    mirrored at its ends.
+
+    They are equal where g lies within [0, n).
+    """
+    if not isinstance(index, Apply) or index.fn is not Fn.SUB:
+        return None
+    last, distance = index.args
+    if not isinstance(distance, Apply) or distance.fn is not Fn.ABS or not same_extent(last, extent - 1):
+        return None
+    inner = distance.args[0]
+    if not isinstance(inner, Apply) or inner.fn is not Fn.SUB or not same_extent(inner.args[0], last):
+        return None
+    turn = inner.args[1]
+    is_period = isinstance(turn, Apply) and turn.fn is Fn.MOD and same_extent(turn.args[1], fn.maximum(2 * last, 1))
+    return straight_part(turn) if is_period else None
 
 
 def _unwound(place: Expr, length: Expr) -> Expr:
@@ -174,7 +194,7 @@ def _folded(node: Expr, known: Mapping[Expr, _Line | None], ends: tuple[int, int
         return None if known[node] is None else node
     assert isinstance(node, Apply)
     first, *others = (_folded(a, known, ends) for a in node.args)
-    for fn, other in zip((Fn.MAXIMUM, Fn.MINIMUM) if node.fn is Fn.CLIP else (node.fn,), others, strict=True):
+    for kind, other in zip((Fn.MAXIMUM, Fn.MINIMUM) if node.fn is Fn.CLIP else (node.fn,), others, strict=True):
         if first is None or other is None:
             return None
         a, b = known[first], known[other]
@@ -183,5 +203,5 @@ def _folded(node: Expr, known: Mapping[Expr, _Line | None], ends: tuple[int, int
         apart = [(a[0] - b[0]) * p + a[1] - b[1] for p in ends]
         if min(apart) < 0 < max(apart):
             return None
-        first = first if (max(apart) > 0) == (fn is Fn.MAXIMUM) else other
+        first = first if (max(apart) > 0) == (kind is Fn.MAXIMUM) else other
     return first

@@ -168,7 +168,9 @@ def test_a_scatter_is_folded_along_its_rows_alone() -> None:
 
 
 @pytest.mark.parametrize("mode", ["clamp", "zero"])
-@pytest.mark.parametrize(("rows", "low", "high", "fold"), [(64, -1, 1, 3), (64, -2, 3, 6), (7, -1, 1, 4), (1, -2, 1, 8)])
+@pytest.mark.parametrize(
+    ("rows", "low", "high", "fold"), [(64, -1, 1, 3), (64, -2, 3, 6), (7, -1, 1, 4), (1, -2, 1, 8)]
+)
 def test_an_axis_held_at_its_ends_is_folded(mode: str, rows: int, low: int, high: int, fold: int) -> None:
     """Between the ends one row needs as many as any, at the ends fewer."""
     x = te.placeholder((rows, 16), name="x")

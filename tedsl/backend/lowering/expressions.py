@@ -22,7 +22,7 @@ from types import MappingProxyType
 import halide as hl
 
 from tedsl.analysis.places import are_places
-from tedsl.analysis.rounds import along_pixels, straight_part, unfolded
+from tedsl.analysis.rounds import along_pixels, mirrored_part, straight_part, unfolded
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast, truncate
@@ -288,7 +288,9 @@ class Scalars:
         if pixels is None and indices.cancels(index):
             return given
         straight, end = straight_part(index) if pixels is None else pixels, extent
-        if straight is not None:
+        if straight is None and (mirrored := mirrored_part(index, extent)) is not None:
+            straight = mirrored
+        elif straight is not None:
             end = extent if pixels is not None else index.children[1]
         elif (mirror := unfolded(index, extent)) is not None:
             # Of minima and maxima, as they are written, Halide finds no loop of what lies inside.

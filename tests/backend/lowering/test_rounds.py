@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules.default import LOWEST, assuming
-from tests.levels import PROCESSORS, processor
+from tests.levels import LEVELS_HERE, PROCESSORS, processor
 
 CHANCE = np.random.default_rng(3)
 
@@ -175,3 +175,19 @@ def test_mirrored_ends_of_rows_load_nothing_before_their_arrays(border: int) -> 
     x = te.placeholder((16, 64, 112, 112), name="x")
     y = te.ops.pad(x, (border, 1, 1, border), "reflect")
     assert "shuffle(x" not in te.build([x], y, target="x86-64-v4").source("stmt")
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE[-2:])
+@pytest.mark.parametrize("offsets", [(-2, 0, 2), (-9, 1), (7,), (-40, 33)])
+def test_places_mirrored_in_rows_of_unknown_length(offsets: tuple[int, ...], level: str) -> None:
+    """Between the ends vectors are loaded as they lie; further than a row away, it is mirrored again."""
+    x = te.placeholder((te.var("n"), te.var("m")), name="x")
+    y = te.compute(x.shape, lambda i, j: sum(x.at(i + d, j + d, mode="reflect") * (d + 1.0) for d in offsets), name="y")
+    outputs = [y, *te.differentiate(te.sum(y * y), [x])]
+    with processor(level):
+        assert re.search(r"\bx\[ramp\(", te.build(x, y).source("stmt"))
+        kernel = te.build(x, outputs)
+    for shape in ((1, 1), (3, 2), (2, 17), (5, 64), (41, 130)):
+        array = CHANCE.integers(-4, 5, shape).astype("float32")
+        for found, want in zip(kernel(array), te.interpret(outputs, {x: array}), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5)
