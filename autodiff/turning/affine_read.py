@@ -16,7 +16,7 @@ from tedsl.analysis.float_places import quotient_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import FEW, range_of, with_sizes, wraps_early
+from tedsl.lang.intervals import FEW, range_of, with_sizes, within, wraps_early
 from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["Product", "Reader", "Remainder", "SizeQuotient", "has_axis_product", "is_opaque", "multiples", "product_of"]
@@ -222,16 +222,12 @@ class Reader:
 
 def _holds(node: Apply, found: Linear) -> bool:
     """Whether int32 holds the numbers of a form, and what is divided in 64 bits where sizes decide that."""
-    least, most = integer_bounds(INT32)
-    if any(not least <= c <= most for c in (found.constant, *found.coefficients.values())):
+    if not all(within((c, c), INT32) for c in (found.constant, *found.coefficients.values())):
         return False
     if node.dtype is not INT64 or node.fn not in (Fn.FLOORDIV, Fn.MOD):
         return True
-    fits, fits_small = (
-        least <= low and high <= most
-        for low, high in (range_of(node.args[0], known) for known in ({}, with_sizes(node.args[0], (0, FEW))))
-    )
-    return fits or not fits_small
+    (divided, _), few = node.args, with_sizes(node.args[0], (0, FEW))
+    return within(range_of(divided), INT32) or not within(range_of(divided, few), INT32)
 
 
 def is_opaque(e: Linear) -> bool:
@@ -260,9 +256,8 @@ def _factors(s: Symbol) -> tuple[Symbol, ...]:
 
 
 def _fits(source: Expr, target: Expr) -> bool:
-    low, high = integer_bounds(source.dtype)
-    least, most = integer_bounds(target.dtype)
-    return (least <= low and high <= most) or (source.dtype in (INT32, INT64) and target.dtype in (INT32, INT64))
+    both = source.dtype in (INT32, INT64) and target.dtype in (INT32, INT64)
+    return both or within(integer_bounds(source.dtype), target.dtype)
 
 
 def _quotient(e: Linear, divisor: Linear) -> Linear | None:

@@ -8,9 +8,9 @@ from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNeg
 from autodiff.integers.linear import Greatest, Least, Linear, Quotient, Symbol
 from autodiff.turning.affine_read import Product
 from tedsl.lang import functions as fn
-from tedsl.lang.dtypes import INT32, INT64, integer_bounds
+from tedsl.lang.dtypes import INT32, INT64
 from tedsl.lang.expr import FALSE, TRUE, Const, Expr
-from tedsl.lang.intervals import range_of, wraps_early
+from tedsl.lang.intervals import range_of, within, wraps_early
 
 __all__ = ["expression_of", "truth_of"]
 
@@ -35,8 +35,7 @@ def _terms(e: Linear, names: Names) -> list[tuple[int, Expr]]:
 
 def _short(e: Expr) -> Expr:
     """As int32 what is divided in 64 bits, for which 32 may do again."""
-    (low, high), (least, most) = range_of(e), integer_bounds(INT32)
-    return fn.cast(e, INT32) if e.dtype is INT64 and least <= low and high <= most else e
+    return fn.cast(e, INT32) if e.dtype is INT64 and within(range_of(e), INT32) else e
 
 
 def _symbol_expression(s: Symbol, names: Names) -> Expr:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
-from tedsl.lang.intervals import INT32_MAX, range_of
+from tedsl.lang.intervals import INT32_MAX, range_of, within
 from tedsl.lang.polynomials import RING, Affine, atom_form, form_over, interval
 
 __all__ = ["affine_of", "form_of", "quotient_apart", "with_plain_indices"]
@@ -138,16 +138,12 @@ def _operation(node: Apply, forms: Forms, form_divided: Inside) -> Affine | None
 
 def _fits(divided: Expr) -> bool:
     """Whether 64 bits hold no more than 32 would, of which a quotient differs (sums and products only wrap)."""
-    (low, high), (least, most) = range_of(divided), integer_bounds(INT32)
-    return least <= low and high <= most
+    return within(range_of(divided), INT32)
 
 
 def _widens(node: Apply) -> bool:
-    source, target = node.args[0].dtype, node.dtype
-    if not source.is_integer:
-        return False
-    (low, high), (least, most) = integer_bounds(source), integer_bounds(target)
-    return least <= low and high <= most
+    source = node.args[0].dtype
+    return source.is_integer and within(integer_bounds(source), node.dtype)
 
 
 def _divided(fn: Fn, form_divided: Inside, numerator: Affine, divisor: Affine) -> Affine | None:

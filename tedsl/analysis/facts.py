@@ -13,7 +13,7 @@ from tedsl.analysis.affine import form_of
 from tedsl.analysis.inequalities import contradictory
 from tedsl.lang.dtypes import integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import Known, leaves, may_wrap, range_of
+from tedsl.lang.intervals import Known, leaves, may_wrap, range_of, within
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine, atom_form
 from tedsl.lang.traverse import topological
@@ -261,9 +261,8 @@ def _converted(facts: Facts, t: Affine, node: Apply) -> Found:
     source = node.args[0]
     if source.dtype.is_bool or source.dtype.is_float:
         return [], []
-    (low, high), (least, most) = range_of(source, facts.known), integer_bounds(node.dtype)
     x = facts.operand(source)
-    return ([t - x, x - t] if least <= low and high <= most else []), []
+    return ([t - x, x - t] if within(range_of(source, facts.known), node.dtype) else []), []
 
 
 _RULES: dict[Fn, Callable[[Facts, Affine, Apply], Found]] = {

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
-from tedsl.lang.dtypes import INT32, integer_bounds
+from tedsl.lang.dtypes import INT32, DType, integer_bounds
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.float_intervals import ALL, FloatRange, float_range, truncated
 from tedsl.lang.operators import NEGATED
@@ -18,7 +18,7 @@ from tedsl.lang.traverse import topological
 
 __all__ = [
     "FEW", "INT32_MAX", "Known", "Range", "cut", "exact_range", "hull", "leaves", "may_wrap", "minus", "negated",
-    "plus", "product", "range_of", "verdict", "with_sizes", "wraps_early",
+    "plus", "product", "range_of", "verdict", "with_sizes", "within", "wraps_early",
 ]  # fmt: skip
 
 Range = tuple[int, int]
@@ -39,6 +39,12 @@ def range_of(expr: Expr, known: Known | None = None) -> Range:
         if node not in known:
             known[node] = _range(node, known)
     return known[expr]
+
+
+def within(found: Range, dtype: DType) -> bool:
+    """Whether an integer type holds all of a range."""
+    least, most = integer_bounds(dtype)
+    return least <= found[0] and found[1] <= most
 
 
 def may_wrap(expr: Expr, known: Known) -> bool:
