@@ -32,7 +32,7 @@ from tedsl.backend.lowering.indices import plain
 from tedsl.backend.lowering.pipeline import Lowered, Result
 from tedsl.backend.lowering.stages import Stage
 from tedsl.backend.scheduling.loops import Loops
-from tedsl.backend.scheduling.partition import computed_inside, joined, keep_around, keep_whole
+from tedsl.backend.scheduling.partition import computed_inside, halves_floats, joined, keep_around, keep_whole
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Const, Expr
@@ -312,6 +312,8 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
                 continue  # when all stages have their loops; when they were lowered
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
+            elif isinstance(step.directive, d.Vectorize) and _is_taken_apart(plan, loops, step.directive, lowered):
+                _LOOPS[d.Unroll](loops, step.directive)
             else:
                 _LOOPS[type(step.directive)](loops, step.directive)
 
@@ -326,6 +328,15 @@ def _specialize(plan: Plan, loops: Loops, s: d.Specialize, lowered: Lowered) -> 
 
 def _is_single(plan: Plan, v: d.Vectorize) -> bool:
     return plan.nest(v.stage, v.definition).level(v.loop).constant == 1
+
+
+def _is_taken_apart(plan: Plan, loops: Loops, v: d.Vectorize, lowered: Lowered) -> bool:
+    """Whether Halide computes the two elements of a vector one by one.
+
+    So Halide 21 does where something is divided by two, and makes them a vector again as a and a + (b - a): of floats
+    that is another number than b, and none where one is infinite.
+    """
+    return plan.nest(v.stage, v.definition).level(v.loop).known == 2 and halves_floats(loops.stage, lowered.inlined)
 
 
 def _split(loops: Loops, s: d.Split) -> None:

@@ -27,10 +27,11 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["computed_inside", "joined", "keep_all_whole", "keep_around", "keep_whole"]
+__all__ = ["computed_inside", "halves_floats", "joined", "keep_all_whole", "keep_around", "keep_whole"]
 
 TILE = 8  # sums that are written out side by side
 MANY = 4  # stages
+_DIVISIONS = {Fn.FLOORDIV, Fn.MOD, Fn.RSHIFT, Fn.BITAND}
 _ENDS = {Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP}
 LONG = 128  # steps of a sum beside which a masked store is nothing
 
@@ -239,6 +240,17 @@ def _goes_round(op: Operation, inlined: Collection[Operation]) -> bool:
         seen |= further
         pending += further
     return False
+
+
+def halves_floats(stage: Stage, inlined: Collection[Operation]) -> bool:
+    """Whether floats are computed at places, or under conditions, in which loops are divided."""
+    pending: list[Operation] = [stage.op]
+    nodes = list(topological([e for box in stage.boxes for e in box]))
+    for op in pending:
+        nodes += op.nodes
+        pending += {read.tensor.op for read in op.reads if read.tensor.op in inlined}.difference(pending)
+    divided = (node for node in nodes if isinstance(node, Apply) and node.fn in _DIVISIONS)
+    return any(node.dtype.is_float for node in nodes) and any(free_axes(node) for node in divided)
 
 
 def _asked(plan: Plan, stage: str, definition: str) -> set[str]:
