@@ -86,9 +86,9 @@ class _Lifting:
         del self.waiting[original]
         used = set(free_axes(reduce))
         implied = _implied(guard)
-        inherited = _within(implied, used)
+        inherited = _in_bounds(_within(implied, used), implied, used)
         if len(inherited) < len(implied) and not is_defined(reduce, (*inherited, *conjuncts(reduce.where))):
-            inherited += self._for_any(reduce, implied, inherited)
+            inherited += self._for_any(reduce, guard, inherited)
         inherited += self._if_any(reduce, (*inherited, *conjuncts(reduce.where)))
         where = _all((*inherited, reduce.where))
         key = (reduce.reducer, *self._by_place((*reduce.values, where), reduce.axes))
@@ -105,17 +105,17 @@ class _Lifting:
         ]
         return (*loops, *substitute_all(roots, dict(zip(axes, loops, strict=True))))
 
-    def _for_any(self, reduce: Reduce, asked: Iterable[Expr], inherited: Sequence[Expr]) -> list[Expr]:
+    def _for_any(self, reduce: Reduce, guard: Expr, inherited: Sequence[Expr]) -> list[Expr]:
         """Whether one of the elements that read a reduction does, beside what all of them ask: a stage for data."""
         used = set(free_axes(reduce))
-        lost = [c for c in asked if c not in set(inherited)]
+        lost = [c for c in _implied(guard) if c not in set(inherited)]
         gone = [a for a in free_axes(lost) if a not in used]
         found, is_all = for_any(lost, set(gone))
         known = (*inherited, *conjuncts(found), *conjuncts(reduce.where))
         if is_all or is_defined(reduce, known, checked=True):
             return conjuncts(found)
         own: dict[Expr, Axis] = {a: Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in gone}
-        (some,) = substitute_all((_all(asked),), own)
+        (some,) = substitute_all((_in_order(guard),), own)
         asking, indices = self._tensor(Reduce(BUILTIN["any"], (some,), tuple(own.values()), TRUE), TRUE)
         return [Read(asking.output(), indices)]
 
@@ -153,6 +153,34 @@ def _within(conditions: Implied, used: set[Axis]) -> list[Expr]:
         if used.issuperset(free_axes(condition)) and conditions[condition] <= found.keys():
             found[condition] = None
     return list(found)
+
+
+def _in_bounds(inherited: Sequence[Expr], implied: Iterable[Expr], used: set[Axis]) -> list[Expr]:
+    """Conditions, and before those on data what the others say of the axes used where that keeps them in bounds.
+
+    Of `j >= i` and `p[i + 1] > 0`, j up to n - 2, the second alone would read p[n]; for any j it is `i <= n - 2`.
+    """
+    lost = [c for c in implied if c not in set(inherited)]
+    plain = [c for c in inherited if not reads_of((c,))]
+    beyond = [c for c in inherited if reads_of((c,)) and not is_defined(c, plain, checked=True)]
+    beyond = [c for c in beyond if is_defined(c, (*plain, *lost), checked=True)] if lost else []
+    if not beyond:
+        return list(inherited)
+    found, _ = for_any(lost, {a for a in free_axes(lost) if a not in used})
+    known = (*plain, *conjuncts(found))
+    left_out = {c for c in beyond if not is_defined(c, known, checked=True)}
+    return [*known, *(c for c in inherited if reads_of((c,)) and c not in left_out)]
+
+
+def _in_order(condition: Expr) -> Expr:
+    """A condition in which data are read where what stands before them in an `and` holds."""
+    new: dict[Expr, Expr] = {}
+    for node in topological(condition):
+        children = tuple(new[c] for c in node.children)
+        same = all(a is b for a, b in zip(children, node.children, strict=True))
+        is_both = isinstance(node, Apply) and node.fn is Fn.AND
+        new[node] = asked_inside(*children) if is_both else node if same else node.with_children(children)
+    return new[condition]
 
 
 def _all(conditions: Iterable[Expr]) -> Expr:

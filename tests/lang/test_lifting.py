@@ -303,3 +303,32 @@ def test_one_reduction_written_twice_is_one_stage() -> None:
         (5,), lambda i: te.max(lambda j: x[i, j]) + te.max(x[i, k := te.reduce_axis(6)], axis=k), name="z"
     )
     assert len(stages_of([other])) == 4
+
+
+def test_conditions_on_data_are_asked_where_they_are_there() -> None:
+    """What keeps `p[i + 1]` in bounds is asked of other loops, which the sum that leaves does not have."""
+    size = 5
+    p = te.placeholder((size,), "int32", name="p")
+    a, c = te.placeholder((size,), "float64", name="a"), te.placeholder((size, size), "float64", name="c")
+    j, m, q = te.reduce_axis(size - 1, "j"), te.reduce_axis(size - 1, "m"), te.reduce_axis(size, "q")
+
+    def once(i: Any) -> Any:
+        return te.sum(te.select(p[i + 1] == 1, te.max(c[i, q], axis=q) * a[j], 0.0), axis=j, where=j >= i)
+
+    def twice(i: Any) -> Any:
+        most = te.max(c[p[i + 1], q], axis=q)
+        first = te.sum(te.select(p[i + 1] == j, most * a[j], 0.0), axis=j, where=j >= i)
+        return first + te.sum(te.select(p[i + 1] == m, most * a[m], 0.0), axis=m, where=m >= i)
+
+    rng = np.random.default_rng(0)
+    feeds = {p: np.array([0, 1, 3, 1, 3], "int32"), a: rng.standard_normal(size), c: rng.standard_normal((size, size))}
+    largest = feeds[c].max(1)
+    expected_once, expected_twice = np.zeros(size), np.zeros(size)
+    for i in range(1, size):
+        place = int(feeds[p][i])
+        expected_once[i - 1] = largest[i - 1] * feeds[a][i - 1 : size - 1].sum() if place == 1 else 0.0
+        expected_twice[i - 1] = 2 * largest[place] * feeds[a][place] if i - 1 <= place < size - 1 else 0.0
+    for body, expected in ((once, expected_once), (twice, expected_twice)):
+        y = te.compute((size,), body)
+        np.testing.assert_allclose(te.interpret([y], feeds)[0], expected, rtol=1e-14)
+        np.testing.assert_allclose(te.build([*feeds], y)(*feeds.values()), expected, rtol=1e-14)
