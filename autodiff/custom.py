@@ -13,10 +13,10 @@ from typing import Any
 
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
-from tedsl.lang.tensor import AUTHOR_RULES, Operation, Placeholder, Tensor
+from tedsl.lang.tensor import AUTHOR_RULES, Operation, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["Rule", "rule_of", "set_rule", "stages_along", "transposed", "without_rules"]
+__all__ = ["Rule", "check_no_rules", "rule_of", "set_rule", "stages_along", "transposed", "without_rules"]
 
 _SUSPENDED: ContextVar[tuple[Operation, ...]] = ContextVar("suspended", default=())
 
@@ -54,6 +54,16 @@ def rule_of(tensor: Tensor) -> Rule | None:
         return None
     found: Rule | None = vars(tensor.op).get(AUTHOR_RULES, {}).get(tensor.index)
     return found
+
+
+def check_no_rules(scan: Scan) -> None:
+    """GradientError where a step is computed by what has a derivative of its own: scans derive their bodies."""
+    if scan.ruled:
+        raise GradientError(
+            f"scan {scan.name!r} ({scan.where}): its step computes {scan.ruled[0]}, which has a derivative by its "
+            "author (def_vjp, def_jvp), and scans are differentiated by their definition; make the scan an operator "
+            "with a rule for all of it, or take the steps in a loop of Python's, which te.jit writes out"
+        )
 
 
 def stages_along(outputs: Iterable[Tensor], dependencies: Callable[[Operation], Iterable[Tensor]]) -> list[Operation]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, overload
 
 from autodiff.constants import as_given
-from autodiff.custom import rule_of, stages_along
+from autodiff.custom import check_no_rules, rule_of, stages_along
 from autodiff.heads import floats, tensors
 from autodiff.reverse import differentiate
 from autodiff.rules.carrying import on_outputs
@@ -23,6 +23,7 @@ from autodiff.rules.slopes import Slopes, flat_position, through_reduction
 from autodiff.rules.stages import winner_of
 from autodiff.rules.totals import zeros
 from autodiff.turning.cotangent import fresh_axes
+from autodiff.within_steps import step_program
 from tedsl.analysis.canceling import canceling
 from tedsl.lang import functions as fn
 from tedsl.lang.constants import is_plain
@@ -51,6 +52,18 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     asked = tensors(outputs, "outputs", "jvp")
     sources = floats(inputs, "inputs", "jvp")
     directions = _directions(sources, inputs, tangents, "jvp", "tangent")
+    program = step_program((*asked, *directions), sources, "jvp")
+    if program is None:
+        results = _carried(asked, sources, directions)
+    else:
+        results = program.back(program.of(_carried, asked, sources, directions))
+    return results[0] if isinstance(outputs, Tensor) else results
+
+
+def _carried(
+    asked: Sequence[Tensor], sources: Sequence[Tensor], directions: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """The tangents of what is asked for, stage by stage."""
     dots: dict[Tensor, Tensor] = {s: d for s, d in zip(sources, directions, strict=True) if d is not None}
     stages = stages_along(asked, _dependencies)
     check_not_renamed(sources, stages, "jvp")
@@ -62,8 +75,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
                 if tensor not in dots and tensor not in still:
                     dots[tensor] = dot
     del alive
-    results = tuple(dots[t] if t in dots else zeros(t.extents, t, f"{t.name}_dot") for t in asked)
-    return results[0] if isinstance(outputs, Tensor) else results
+    return tuple(dots[t] if t in dots else zeros(t.extents, t, f"{t.name}_dot") for t in asked)
 
 
 @overload
@@ -239,6 +251,7 @@ def _fold(op: Compute, reduction: Reduce, dots: Produced) -> Produced:
 
 def _scan(op: Operation, dots: Produced) -> Produced:
     assert isinstance(op, Scan)
+    check_no_rules(op)
     floats = [k for k, s in enumerate(op.states) if s.dtype.is_float]
     shape = op.shape_of(0)
     handles = {

@@ -11,11 +11,11 @@ from tedsl.lang.elements import whole
 from tedsl.lang.errors import GradientError, brief, user_location, warn_user
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent
-from tedsl.lang.tensor import ScanState, Shape, StepStage, Tensor
+from tedsl.lang.tensor import Shape, Tensor
 
 __all__ = [
-    "IntegerGradientError", "JacobianSizeError", "check_jacobian_size", "check_outside_steps", "common_prefix",
-    "extents_of", "floats", "heads_of", "prefix_axes", "tensors",
+    "IntegerGradientError", "JacobianSizeError", "check_jacobian_size", "common_prefix", "extents_of",
+    "floats", "heads_of", "prefix_axes", "tensors",
 ]  # fmt: skip
 
 JACOBIAN_WARNING = 256 << 20
@@ -47,21 +47,9 @@ def tensors(value: Any, what: str, function: str = "differentiate") -> tuple[Ten
     return items
 
 
-def check_outside_steps(given: Iterable[Tensor], what: str) -> None:
-    """GradientError where a step of a scan, which is being written, asks for a derivative of its own."""
-    for item in given:
-        if isinstance(item.op, (StepStage, ScanState)):
-            raise GradientError(
-                f"{what}, at {user_location()}: found {item!r}, which each step of a te.scan makes; a step holds no "
-                "derivatives: write this one as a formula in it, or take steps in a loop of Python's, which te.jit "
-                "writes out"
-            )
-
-
 def floats(value: Any, what: str, function: str = "differentiate") -> tuple[Tensor, ...]:
     """The same where each must be of floats."""
     items = tensors(value, what, function)
-    check_outside_steps(items, function)
     for item in items:
         if not item.dtype.is_float:
             raise IntegerGradientError(

@@ -21,6 +21,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
+from autodiff.within_steps import StepProgram, step_program
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.analysis.canceling import canceling
 from tedsl.analysis.messages import sent_back
@@ -67,12 +68,41 @@ def differentiate(
     outputs = floats(output, "output")
     heads = heads_of(outputs, head)
     asked = None if inputs is None else floats(inputs, "inputs")
-    gradients = _Reverse(outputs, asked, heads, rules_of(override, fdiff), fdiff).run()
+    rules = rules_of(override, fdiff)
+    program = step_program((*outputs, *_tensors_in(head)), asked or (), "differentiate")
+    if program is None:
+        gradients = _Reverse(outputs, asked, heads, rules, fdiff).run()
+    else:
+        gradients = _of_step(program, outputs, asked, head, rules, fdiff)
     if not isinstance(inputs, Tensor):
         return gradients
     single = gradients[0]
     single._explanation = gradients.explanation
     return single
+
+
+def _of_step(
+    program: StepProgram,
+    outputs: tuple[Tensor, ...],
+    inputs: tuple[Tensor, ...] | None,
+    head: Any,
+    rules: dict[Tensor, Given],
+    fdiff: Fdiff | None,
+) -> Gradients:
+    """The adjoints of what a step of a scan computes, as stages of the step."""
+    if inputs is None:
+        raise ValueError(
+            f"differentiate, at {user_location()}: found {outputs[0]!r}, which a step of a te.scan makes; give inputs="
+        )
+    found = program.of(differentiate, outputs, inputs, head, rules, fdiff)
+    results = program.back(found)
+    summands = {t: {} for t in inputs}
+    return Gradients(inputs, results, dict(zip(inputs, results, strict=True)), summands, found.explanation)
+
+
+def _tensors_in(head: Any) -> tuple[Tensor, ...]:
+    """The tensors among heads."""
+    return tuple(h for h in (head if isinstance(head, (list, tuple)) else (head,)) if isinstance(h, Tensor))
 
 
 def _by_nest(output: Any, inputs: Any, head: Any, override: Any, fdiff: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from autodiff.custom import check_no_rules
 from autodiff.rules.cases import Branch, cases_of
 from autodiff.rules.flows import Cotangents, Flow, merged, site_flows
 from autodiff.rules.folds import as_scan, keeping_values
@@ -137,6 +138,7 @@ REDUCTIONS: dict[str, Callable[..., list[Flow]]] = {
 
 def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
     assert isinstance(op, Scan)
+    check_no_rules(op)
     return scan_flows(op, adjoints, prefix, wanted, slopes=slopes_of(op))
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang.elements import tensor_of
+from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.native import Native
-from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, Tensor
+from tedsl.lang.step import present_step
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, ScanState, Scatter, StepStage, Tensor
 from tedsl.lang.traverse import operations_between, rebuild_all
 
 __all__ = ["batched", "broadcast"]
@@ -27,9 +29,21 @@ def batched(outputs: Iterable[Tensor], given: Mapping[Tensor, Tensor], extent: E
     new = dict(given)
     for op in operations_between(new, wanted):
         if any(t in new for t in op.inputs):
-            made = _RULES[type(op)](op, new, extent)
+            rule = _RULES[type(op)]
+            if rule is not _compute:
+                _check_no_step(op, new)
+            made = rule(op, new, extent)
             new.update(zip(op.outputs, made.outputs, strict=True))
     return tuple(new[t] if t in new else broadcast(t, extent) for t in wanted)
+
+
+def _check_no_step(op: Operation, new: Mapping[Tensor, Tensor]) -> None:
+    step = present_step()
+    if step is not None and any(t in new and step.has_made(new[t]) for t in op.inputs):
+        raise ValueError(
+            f"te.vmap at {user_location()}: {op.outputs[0]!r} is a {type(op).__name__.lower()}, which a step of a "
+            "te.scan cannot hold; write it for all examples, as loops over an axis of its own"
+        )
 
 
 def broadcast(tensor: Tensor, extent: Expr) -> Tensor:
@@ -46,10 +60,14 @@ def _moved(roots: Iterable[Expr], new: Mapping[Tensor, Tensor], axis: Axis) -> t
     return rebuild_all(roots, rule)
 
 
-def _compute(op: Compute, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:
+def _compute(op: Compute | StepStage, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:
     axis = Axis("b", extent)
+    bodies, step = _moved(op.bodies, new, axis), present_step()
+    if step is not None and step.makes(bodies):
+        return step.stage((axis, *op.axes), bodies, op.name, op.names)
+    assert isinstance(op, Compute)
     facts = None if op.facts is None else replace(op.facts, axis=op.facts.axis + 1, inverse=None)
-    return replace(op, axes=(axis, *op.axes), bodies=_moved(op.bodies, new, axis), facts=facts, _outputs={})
+    return replace(op, axes=(axis, *op.axes), bodies=bodies, facts=facts, _outputs={})
 
 
 def _scan(op: Scan, new: Mapping[Tensor, Tensor], extent: Expr) -> Operation:
@@ -99,5 +117,5 @@ def _looped(function: Callable[..., Any], flags: tuple[bool, ...]) -> Callable[.
 
 
 _RULES: dict[type[Operation], Callable[..., Operation]] = {
-    Compute: _compute, Scan: _scan, Scatter: _scatter, Extern: _extern,
+    Compute: _compute, StepStage: _compute, Scan: _scan, Scatter: _scatter, Extern: _extern,
 }  # fmt: skip

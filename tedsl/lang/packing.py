@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import is_
 
 from tedsl.lang import functions as fn
@@ -25,7 +26,7 @@ from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.operators import NEGATED
-from tedsl.lang.tensor import Scan, ScanState, Shape, StepPart, StepStage, Tensor
+from tedsl.lang.tensor import AUTHOR_RULES, Scan, ScanState, Shape, StepPart, StepStage, Tensor
 from tedsl.lang.traverse import (
     conjuncts,
     free_axes,
@@ -67,11 +68,20 @@ class StepState:
 
 @dataclass(frozen=True, eq=False)
 class _Stage:
-    """A stage of the step that is stored."""
+    """A stage of the step that is stored; its bodies are 0 at steps at which nobody asks for it, as `guard` says."""
 
     tensors: tuple[Tensor, ...]
     axes: tuple[Axis, ...]
     bodies: tuple[Expr, ...]
+    guard: Expr
+
+    @property
+    def unguarded(self) -> tuple[Expr, ...]:
+        """What the bodies are where they are asked for."""
+        return tuple(b.args[1] if isinstance(b, Apply) and self._is_guarded(b) else b for b in self.bodies)
+
+    def _is_guarded(self, body: Apply) -> bool:
+        return body.fn is Fn.SELECT and body.args[0] is self.guard and body.args[2] is _zero(body.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +102,20 @@ def scan_of(
     what: str,
 ) -> tuple[Scan, dict[Tensor, tuple[Tensor, int]]]:
     """The scan, and for each handle where its state lies: an output, and a phase where it is packed (else -1)."""
-    states, stages = _without_cheap(name, steps, tuple(states), what)
+    written = _stages_of(states, what)
+    ruled = tuple(f"{op.name!r} ({op.where})" for op in written if AUTHOR_RULES in vars(op))
+    states, stages = _without_cheap(name, steps, tuple(states), written, what)
     first = states[0]
     if not stages and all(_are_alike(s, first) for s in states):
         handles = tuple(s.tensor for s in states)
         axes = _in_place(steps, first.axes, first.dims)
         bodies = tuple(s.body for s in states)
         made = Scan(
-            name=name, axes=axes, states=handles, bodies=bodies, dims=first.dims, reverse=reverse, names=names
+            name=name, axes=axes, states=handles, bodies=bodies, dims=first.dims, reverse=reverse, names=names,
+            ruled=ruled,
         )  # fmt: skip
         return made, {h: (t, -1) for h, t in zip(handles, made.outputs, strict=True)}
-    return _Packing(name, steps, states, stages, reverse).scan()
+    return _Packing(name, steps, states, stages, reverse, ruled).scan()
 
 
 def _are_alike(a: StepState, b: StepState) -> bool:
@@ -120,10 +133,9 @@ def _in_place(steps: Sequence[Axis], axes: Sequence[Axis], dims: Sequence[int]) 
 
 
 def _without_cheap(
-    name: str, steps: tuple[Axis, ...], states: tuple[StepState, ...], what: str
+    name: str, steps: tuple[Axis, ...], states: tuple[StepState, ...], stages: Sequence[StepStage], what: str
 ) -> tuple[tuple[StepState, ...], list[_Stage]]:
     """The states, and the stages that are left to be stored, reductions of what is known before the scan lifted."""
-    stages = _stages_of(states, what)
     needed = _needed(steps, states, stages)
     writing = _Writing()
     members = [s.tensor for s in states]
@@ -136,7 +148,7 @@ def _without_cheap(
         guard = needed[op]
         guarded = tuple(fn.select_node(guard, b, _zero(b.dtype)) for b in bodies)
         lifted = lift_reductions(guarded, (*steps, *op.axes), f"{name}_{op.name}", (*members, *op.outputs))
-        kept.append(_Stage(op.outputs, op.axes, lifted))
+        kept.append(_Stage(op.outputs, op.axes, lifted, guard))
         members += op.outputs
     states = _lifted(name, steps, states, writing, tuple(members))
     stored: list[_Stage] = []
@@ -146,9 +158,9 @@ def _without_cheap(
             stored.insert(0, stage)
             continue
         writing = _Writing()
-        writing.write_out(stage.tensors, stage.axes, tuple(map(_unguarded, stage.bodies)))
+        writing.write_out(stage.tensors, stage.axes, stage.unguarded)
         states = tuple(StepState(s.name, s.tensor, s.dims, s.axes, writing.of(s.bodies)[0]) for s in states)
-        stored = [_Stage(s.tensors, s.axes, writing.of(s.bodies)) for s in stored]
+        stored = [replace(s, bodies=writing.of(s.bodies)) for s in stored]
     return states, stored
 
 
@@ -268,12 +280,6 @@ def _reductions_around(bodies: Sequence[Expr], tensors: Sequence[Tensor]) -> dic
     return {node: axes for node, axes in around.items() if isinstance(node, Read) and node.tensor in own}
 
 
-def _unguarded(body: Expr) -> Expr:
-    """What a guarded body is where it is asked for."""
-    is_choice = isinstance(body, Apply) and body.fn is Fn.SELECT and body.args[2] is _zero(body.dtype)
-    return body.args[1] if is_choice else body  # type: ignore[attr-defined]
-
-
 class _Writing:
     """Stages by what is written where they are read."""
 
@@ -307,9 +313,10 @@ class _Packing:
     """A scan over phases, put together."""
 
     def __init__(
-        self, name: str, steps: tuple[Axis, ...], states: Sequence[StepState], stages: Sequence[_Stage], reverse: bool
+        self, name: str, steps: tuple[Axis, ...], states: Sequence[StepState], stages: Sequence[_Stage], reverse: bool,
+        ruled: tuple[str, ...],
     ) -> None:
-        self.name, self.steps, self.reverse = name, steps, reverse
+        self.name, self.steps, self.reverse, self.ruled = name, steps, reverse, ruled
         self.phases = _phases(states, stages)
         rank = max(len(c.axes) for c in _both(states, stages))
         self.box = tuple(Axis(*_widest(rank - d, self.phases)) for d in range(rank))
@@ -349,7 +356,7 @@ class _Packing:
                     parts.insert(0, StepPart(title, place.output, place.phase, extents))
         made = Scan(
             name=self.name, axes=axes, states=handles, bodies=tuple(bodies), dims=tuple(range(len(self.steps) + 1)),
-            reverse=self.reverse, parts=tuple(parts),
+            reverse=self.reverse, parts=tuple(parts), ruled=self.ruled,
         )  # fmt: skip
         return made, {t: (made.output(p.output), p.phase) for t, p in self.places.items()}
 

@@ -241,18 +241,30 @@ def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, wh
         for first in [fixed] if fixed is not None else _beginnings(count):
             found = _attempted(partial(trace, first, name, what))
             if isinstance(found, _Traced):
-                if fixed is None and FLOAT16 in first and FLOAT32 in found.dtypes:  # float16 with bfloat16, maybe
-                    begun = tuple(BFLOAT16 if d is FLOAT16 else d for d in first)
-                    other = _attempted(partial(trace, begun, name, what))
-                    found = other if isinstance(other, _Traced) and BFLOAT16 in other.dtypes else found
+                if fixed is None and FLOAT16 in first:
+                    found = _decided(found, first, trace, name, what)
                 return found
-            refused = refused or found
-            if not isinstance(found, TypeError):
+            if not isinstance(found, TypeError):  # says more than that floats are asked for
+                refused = found
                 break
+            refused = refused or found
     assert refused is not None
     if isinstance(refused, TypeError):
         tell_of_scalars(refused, "; in te.scan the states come first, then the axes")
     raise refused
+
+
+def _decided(found: _Traced, first: tuple[DType, ...], trace: Callable[..., _Traced], name: str, what: str) -> _Traced:
+    """What tracing from float16 found, unless that dtype came of nothing but the beginning."""
+    other = _attempted(partial(trace, tuple(BFLOAT16 if d is FLOAT16 else d for d in first), name, what))
+    if not isinstance(other, _Traced):
+        return found
+    pairs = list(zip(found.dtypes, other.dtypes, strict=True))
+    if any(f is FLOAT16 and o is BFLOAT16 for f, o in pairs):
+        begun = tuple(FLOAT32 if o is BFLOAT16 else f for f, o in pairs)
+        wide = _attempted(partial(trace, begun, name, what))
+        return wide if isinstance(wide, _Traced) else found
+    return other if any(f is FLOAT32 and o is BFLOAT16 for f, o in pairs) else found
 
 
 def _attempted(trace: Callable[[], _Traced]) -> _Traced | Exception:

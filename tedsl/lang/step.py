@@ -32,6 +32,10 @@ class ScanStep:
         own = {*self.axes, *self.places}
         return any(a in own for a in free_axes(bodies)) or any(r.tensor.op in self.members for r in reads_of(bodies))
 
+    def has_made(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a state of the scan, or a stage of the step."""
+        return tensor.op in self.members
+
     def check(self, bodies: tuple[Expr, ...], what: str) -> None:
         """Refuse what a step around this one computes."""
         if self.outer is not None and self.outer.makes(bodies):
@@ -64,8 +68,8 @@ def axes_outside(expr: Expr) -> list[Axis]:
 
 
 @contextmanager
-def written(step: ScanStep) -> Iterator[None]:
-    """The function of a scan runs."""
+def written(step: ScanStep | None) -> Iterator[None]:
+    """The function of a scan runs; None: what is written belongs to no step."""
     before = _PRESENT.set(step)
     try:
         yield

@@ -283,6 +283,8 @@ class Scan(Operation):
 
     A scan with `parts` is packed: the last axis of its steps counts phases, each with parts of one shape at the end of
     the axes that follow; elements outside of these are nobody's.
+
+    `ruled` names the stages of a step that have a derivative by their author.
     """
 
     axes: tuple[Axis, ...]
@@ -292,6 +294,7 @@ class Scan(Operation):
     reverse: bool
     kept: int | None = None
     parts: tuple[StepPart, ...] = ()
+    ruled: tuple[str, ...] = ()
 
     @property
     def num_outputs(self) -> int:

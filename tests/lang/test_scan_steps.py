@@ -343,6 +343,7 @@ def element_stage(h: Any, t: Any, i: Any) -> Any:
     return te.sum(lambda j: z[j] * z[j])
 
 
+places = te.placeholder((3,), "int32", name="places")
 ROWS, BOTH = [(6, 4)], [(6, 4), (6,)]
 MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (leaked, ValueError, r"a stage of a step of a te.scan \(.*\) outside its body; make what is wanted a state"),
@@ -352,17 +353,20 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
         ValueError,
         r"a te.scan within a step of another one reads what that step computes; give the outer one two",
     ),
-    *(
-        (
-            lambda f=f: te.scan(ROWS, f),
-            te.GradientError,
-            "which each step of a te.scan makes; a step holds no derivatives",
-        )
-        for f in (
-            lambda h, t: te.where(t == 0, x[0], te.grad(lambda a: (a * a).sum())(h[t - 1])),
-            lambda h, t: te.where(t == 0, x[0], te.jvp(te.sin, (h[t - 1],), (x[t],))[1]),
-            lambda h, t: te.where(t == 0, x[0], te.differentiate((h[t - 1] ** 2).sum(), h[t - 1])),
-        )
+    (
+        lambda: te.scan(ROWS, lambda h, t: te.where(t == 0, x[0], te.differentiate((h[t - 1] ** 2).sum(), h)[t])),
+        te.GradientError,
+        r"found scan : .*, all steps of a state; give what the step reads of it, such as q = scan\[t - 1\]",
+    ),
+    (
+        lambda: te.scan(ROWS, lambda h, t: te.where(t == 0, x[0], te.grad(lambda a: te.sort(a)[0])(h[t - 1]))),
+        te.GradientError,
+        r"sorted.* is an extern, which a step of a te.scan cannot hold; write this derivative as a formula",
+    ),
+    (
+        lambda: te.scan(ROWS, lambda h, t: te.where(t == 0, x[0], te.grad(lambda a: a[places] @ a[places])(h[t - 1]))),
+        te.GradientError,
+        r"is a scatter, which a step of a te.scan cannot hold; write this derivative as a formula",
     ),
     (lambda: te.scan(ROWS, scattered), ValueError, r"scatter 'scatter' .* reads what a step of a te.scan computes"),
     (
@@ -737,9 +741,47 @@ def test_a_state_of_numbers_that_is_summed_is_what_its_numbers_are():
     assert te.scan((5, 3), lambda u, t, i: te.select(t == 0, te.const(1, "int64"), u[t - 1].sum())).dtype == "int64"
 
 
-def test_examples_of_a_step_are_an_axis_of_its_own() -> None:
+@pytest.mark.parametrize("step", [te.ops.softmax, te.ops.gelu, lambda q: q - 0.1 * te.grad(lambda a: a.sum())(q)])
+def test_a_state_of_numbers_on_which_operators_work_is_float32(step):
+    u = te.scan([(5, 3)], lambda u, t: step(te.where(t == 0, te.full((3,), 1.0), u[t - 1])))
+    assert u.dtype == "float32"
+    v = te.scan([(5, 3)], lambda v, t: step(te.compute((3,), lambda i: te.select(t == 0, 1.0, v[t - 1, i]))))
+    assert v.dtype == "float32"
+
+
+def test_a_condition_of_a_stage_that_is_written_out_stays() -> None:
+    x = te.placeholder((4,), "float64", name="x")
+
+    def step(q: Any, t: Any) -> Any:
+        now = te.compute((4,), lambda i: te.select(t == 0, x[i], q[t - 1, i]))
+        first = te.compute((4,), lambda i: te.select(i < 2, te.exp(te.sin(now[i]) + te.cos(now[i]) * now[i] - now[i] * now[i]), 0.0))
+        return te.compute((4,), lambda i: now[i] * 0.5 + first[i])
+
+    start = np.ones(4)
+    for found in both(te.scan([(3, 4)], step), {x: start}):
+        want = start
+        for row in found:
+            value = np.exp(np.sin(want) + np.cos(want) * want - want * want)
+            want = want * 0.5 + np.where(np.arange(4) < 2, value, 0.0)
+            np.testing.assert_allclose(row, want, rtol=1e-12)
+
+
+def test_examples_of_a_step_run_along_an_axis_in_front() -> None:
+    start = te.placeholder((4, 3), "float64", name="start")
+    slopes = te.placeholder((5, 3), "float64", name="slopes")
+    values = {start: CHANCE.normal(size=(4, 3)), slopes: CHANCE.normal(size=(5, 3))}
+
+    def step(c: Any, k: Any) -> Any:
+        return te.where(k == 0, start, te.vmap(lambda a: te.sin(a * slopes[k]).sum() * a)(c[k - 1]))
+
+    for found in both(te.scan([(5, 4, 3)], step), values):
+        want = values[start]
+        for k, row in enumerate(found):
+            want = want if k == 0 else np.sin(want * values[slopes][k]).sum(1, keepdims=True) * want
+            np.testing.assert_allclose(row, want, rtol=1e-10)
+
+
+def test_examples_of_a_step_are_not_sorted() -> None:
     start = te.placeholder((4, 3), name="start")
-    with pytest.raises(
-        ValueError, match=r"vmap of <lambda> at .*: argument 0 is .*a step has no te\.vmap; write it over"
-    ):
-        te.scan([(5, 4, 3)], lambda c, k: te.where(k == 0, start, te.vmap(lambda a: te.sum(a) * a)(c[k - 1])))
+    with pytest.raises(ValueError, match=r"te\.vmap at .*sorted.* is a extern, which a step of a te\.scan cannot hold"):
+        te.scan([(5, 4, 3)], lambda c, k: te.where(k == 0, start, te.vmap(te.sort)(c[k - 1])))

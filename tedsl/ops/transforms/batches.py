@@ -15,7 +15,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.keywords import own_arguments
-from tedsl.lang.tensor import ScanState, StepStage, Tensor
+from tedsl.lang.tensor import Tensor
 from tedsl.ops.transforms.batched_rules import dependents, keep_rules
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
 from tedsl.ops.transforms.records import closed
@@ -97,12 +97,6 @@ class _Batch:
         """The part of one example, for a tensor of all."""
         if axis is None:
             return tensor
-        if isinstance(tensor.op, (StepStage, ScanState)):
-            raise ValueError(
-                f"{self.what} at {user_location()}: {name} is {tensor!r}, which each step of a te.scan makes, and a "
-                "step has no te.vmap; write it over an axis of examples of its own, te.compute((n, m), lambda b, i: "
-                "...), or as operations on whole tensors"
-            )
         self._check_axis(axis, tensor.ndim, name, tensor)
         front = moveaxis(tensor, axis, 0) if axis % tensor.ndim else tensor
         extent = front.extents[0]
