@@ -102,7 +102,9 @@ class StepProgram:
 
     def _refused(self, op: Operation) -> GradientError:
         article = "an" if isinstance(op, Extern) else "a"
-        kind = "a loop as long as the step says" if isinstance(op, Compute) else f"{article} {type(op).__name__.lower()}"
+        kind = (
+            "a loop as long as the step says" if isinstance(op, Compute) else f"{article} {type(op).__name__.lower()}"
+        )
         return GradientError(
             f"{self.what}, at {user_location()}: {op.outputs[0]!r} is {kind}, which a step of a te.scan cannot hold; "
             "write this derivative as a formula, or take the steps in a loop of Python's, which te.jit writes out"

@@ -313,7 +313,12 @@ class _Packing:
     """A scan over phases, put together."""
 
     def __init__(
-        self, name: str, steps: tuple[Axis, ...], states: Sequence[StepState], stages: Sequence[_Stage], reverse: bool,
+        self,
+        name: str,
+        steps: tuple[Axis, ...],
+        states: Sequence[StepState],
+        stages: Sequence[_Stage],
+        reverse: bool,
         ruled: tuple[str, ...],
     ) -> None:
         self.name, self.steps, self.reverse, self.ruled = name, steps, reverse, ruled

@@ -754,7 +754,8 @@ def test_a_condition_of_a_stage_that_is_written_out_stays() -> None:
 
     def step(q: Any, t: Any) -> Any:
         now = te.compute((4,), lambda i: te.select(t == 0, x[i], q[t - 1, i]))
-        first = te.compute((4,), lambda i: te.select(i < 2, te.exp(te.sin(now[i]) + te.cos(now[i]) * now[i] - now[i] * now[i]), 0.0))
+        curve = te.sin(now) + te.cos(now) * now - now * now
+        first = te.compute((4,), lambda i: te.select(i < 2, te.exp(curve[i]), 0.0))
         return te.compute((4,), lambda i: now[i] * 0.5 + first[i])
 
     start = np.ones(4)
