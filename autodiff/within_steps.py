@@ -143,4 +143,4 @@ def _extents(op: Operation) -> tuple[Expr, ...]:
     bound = [a for node in topological(op.expressions) if isinstance(node, Reduce) for a in node.axes]
     own: list[Axis] = [*op.axes] if isinstance(op, LoopNest) else []
     shape = [e for t in op.outputs for e in t.extents]
-    return tuple([*shape, *(e for a in (*own, *bound) for e in (a.begin, a.extent) if e is not None)])
+    return (*shape, *(e for a in (*own, *bound) for e in (a.begin, a.extent) if e is not None))
