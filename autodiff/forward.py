@@ -23,7 +23,7 @@ from autodiff.rules.slopes import Slopes, flat_position, through_reduction
 from autodiff.rules.stages import winner_of
 from autodiff.rules.totals import zeros
 from autodiff.turning.cotangent import fresh_axes
-from autodiff.within_steps import step_program
+from autodiff.within_steps import outside_step
 from tedsl.analysis.canceling import canceling
 from tedsl.lang import functions as fn
 from tedsl.lang.constants import is_plain
@@ -52,7 +52,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
     asked = tensors(outputs, "outputs", "jvp")
     sources = floats(inputs, "inputs", "jvp")
     directions = _directions(sources, inputs, tangents, "jvp", "tangent")
-    program = step_program((*asked, *directions), sources, "jvp")
+    program = outside_step((*asked, *directions), sources, "jvp")
     if program is None:
         results = _carried(asked, sources, directions)
     else:

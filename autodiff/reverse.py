@@ -21,7 +21,7 @@ from autodiff.turning.answers import Answer
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored, Support, common_support
 from autodiff.turning.gather import adjoint_of_read
 from autodiff.turning.reached import Reached, together
-from autodiff.within_steps import StepProgram, step_program
+from autodiff.within_steps import OutsideStep, outside_step
 from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.analysis.canceling import canceling
 from tedsl.analysis.messages import sent_back
@@ -69,7 +69,7 @@ def differentiate(
     heads = heads_of(outputs, head)
     asked = None if inputs is None else floats(inputs, "inputs")
     rules = rules_of(override, fdiff)
-    program = step_program((*outputs, *_tensors_in(head)), asked or (), "differentiate")
+    program = outside_step((*outputs, *_tensors_in(head)), asked or (), "differentiate")
     if program is None:
         gradients = _Reverse(outputs, asked, heads, rules, fdiff).run()
     else:
@@ -82,7 +82,7 @@ def differentiate(
 
 
 def _of_step(
-    program: StepProgram,
+    program: OutsideStep,
     outputs: tuple[Tensor, ...],
     inputs: tuple[Tensor, ...] | None,
     head: Any,

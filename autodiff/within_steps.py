@@ -16,12 +16,12 @@ from tedsl.lang.step import ScanStep, present_step, written
 from tedsl.lang.tensor import Compute, Extern, LoopNest, Operation, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of, topological
 
-__all__ = ["StepProgram", "step_program"]
+__all__ = ["OutsideStep", "outside_step"]
 
 T = TypeVar("T")
 
 
-def step_program(given: Iterable[Any], by: Iterable[Any], what: str) -> StepProgram | None:
+def outside_step(given: Iterable[Any], by: Iterable[Any], what: str) -> OutsideStep | None:
     """What the step that is being written computes, where it makes one of the tensors that are `given`; else None.
 
     `by`: those that are differentiated by.
@@ -36,10 +36,10 @@ def step_program(given: Iterable[Any], by: Iterable[Any], what: str) -> StepProg
                 f"{what}, at {user_location()}: found {tensor!r}, all steps of a state; give what the step reads of "
                 f"it, such as q = {tensor.name}[t - 1], and compute with that"
             )
-    return StepProgram(step, tensors, what)
+    return OutsideStep(step, tensors, what)
 
 
-class StepProgram:
+class OutsideStep:
     """What some tensors of a step are computed from, as a program that knows of no scan."""
 
     def __init__(self, step: ScanStep, tensors: Iterable[Tensor], what: str) -> None:
