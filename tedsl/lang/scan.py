@@ -244,8 +244,9 @@ def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, wh
                 if fixed is None and FLOAT16 in first:
                     found = _decided(found, first, trace, name, what)
                 return found
-            if not isinstance(found, TypeError):  # says more than that floats are asked for
-                refused = found
+            if not isinstance(found, TypeError):
+                if count == counts[0]:  # says more than that floats are asked for
+                    refused = found
                 break
             refused = refused or found
     assert refused is not None
