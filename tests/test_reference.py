@@ -621,3 +621,21 @@ def test_every_construct_takes_every_dtype(dtype: Any) -> None:
         summed = interpret(te.scatter((2,), axes=[r], index=r % 2, value=A[r, 0]), {A: x})
         np.testing.assert_array_equal(summed.astype("float64"), exact[:, 0].reshape(2, 2).sum(0))
         assert summed.dtype == x.dtype
+
+
+def test_many_sums_of_one_element_take_no_time() -> None:
+    """Where an element is needed is asked of each sum, not of all their loops together: 9**12 points."""
+    a = te.placeholder((6,), "float64", name="a")
+    loops = [te.reduce_axis(9, f"k{d}") for d in range(12)]
+
+    def body(s: Any, t: Any, i: Any) -> Any:
+        before = te.select((t > 0) & (i < 5), s[t - 1, i + 1], a[i])
+        return sum((te.sum(before * s[t - 1, k % 6], axis=k, where=(t > 0) & (k > 0)) for k in loops), before)
+
+    y = te.scan((3, 6), body)
+    data = np.random.default_rng(0).uniform(0.0, 0.1, 6)
+    expected = [data]
+    for _ in range(2):
+        before = np.append(expected[-1][1:], data[5])
+        expected.append(before + 12 * before * expected[-1][np.arange(1, 9) % 6].sum())
+    np.testing.assert_allclose(te.interpret([y], {a: data})[0], expected, rtol=1e-12)

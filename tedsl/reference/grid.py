@@ -236,9 +236,18 @@ def _needed(order: Sequence[Expr], roots: Mapping[Expr, Use], value: Mapping[Exp
         need[root] = everywhere if use is None else value[use] if isinstance(use, Expr) else use
     for node in reversed(order):
         for child, condition in _uses(node, value):
-            here = need[node] if condition is None else need[node] & condition
+            here = _along(value[child], need[node] if condition is None else need[node] & condition)
             need[child] = here if child not in need else need[child] | here
     return need
+
+
+def _along(value: Array, need: Array) -> Array:
+    """Where elements of a value are needed: the same for all points that it is one value for.
+
+    Else what several sums have in common would be asked for at each point of all their loops together.
+    """
+    one = tuple(d for d, (n, own) in enumerate(zip(need.shape, value.shape, strict=True)) if own == 1 < n)
+    return np.asarray(need.any(axis=one, keepdims=True)) if one else need
 
 
 def _uses(node: Expr, value: Mapping[Expr, Array]) -> Iterator[tuple[Expr, Array | None]]:
