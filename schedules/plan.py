@@ -345,6 +345,8 @@ class Plan:
                 if key not in later:
                     later[key] = _Later(partial(nest_of, d.stage, op, definition), self.nests.get(key), [])
                 later[key].steps.append(step)
+            if isinstance(d, Specialize):
+                later[d.stage, d.case] = _Later(partial(plan.beginning, d.stage, d.case), None, [])
         return replace(plan, nests={**self.nests, **later})
 
     def _looped(self, step: Step, op: Operation) -> Plan:

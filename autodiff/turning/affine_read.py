@@ -6,7 +6,7 @@ or an `Opaque` condition that names the expression itself, so that nothing is lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autodiff.integers.conditions import AllOf, AnyOf, Choice, Condition, NonNegative, Not, Opaque, OpaqueIndex, Zero
 from autodiff.integers.linear import Atom, Greatest, Least, Linear, Symbol, floordiv, linear, mod, symbol
@@ -71,6 +71,13 @@ class Reader:
         self.facts = KnownInequalities(
             ranges, [n - 1 for size in sizes for n in (size, *_factors_of(size)) if not n.is_constant]
         )
+
+    def assume(self, least: Mapping[Expr, int]) -> None:
+        """Take sizes for as large as this, before anything is read."""
+        for size, n in least.items():
+            known = self.form(size) - n
+            self.maxima.append(known)
+            self.facts = self.facts.extended({}, [known])
 
     def form(self, root: Expr) -> Linear:
         if root not in self._forms and wraps_early(root):
@@ -188,17 +195,24 @@ class Reader:
         parts = self.split_by(e, size) if len(size.coefficients) == 1 and not size.constant else None
         if parts is not None:
             return parts[0] if operation is Fn.FLOORDIV else parts[1]
-        facts = self.facts.extended({}, [size - 1])
-        if not has_axis_product(e):
-            least = next((d for d in range(0, -WINDOW, -1) if facts.proves(e - size * d)), None)
-            most = next((d for d in range(WINDOW) if facts.proves(size * (d + 1) - e - 1)), None)
-            if least is not None and most is not None:
-                result = linear(most) if operation is Fn.FLOORDIV else e - size * most
-                for d in range(most - 1, least - 1, -1):
-                    here = linear(d) if operation is Fn.FLOORDIV else e - size * d
-                    result = symbol(Choice(NonNegative(size * (d + 1) - e - 1), here, result))
-                return result
+        turns = self.turns(e, size)
+        if turns is not None:
+            *others, most = turns
+            result = linear(most) if operation is Fn.FLOORDIV else e - size * most
+            for d in reversed(others):
+                here = linear(d) if operation is Fn.FLOORDIV else e - size * d
+                result = symbol(Choice(NonNegative(size * (d + 1) - e - 1), here, result))
+            return result
         return self._by_size(operation, e, size)
+
+    def turns(self, e: Linear, size: Linear) -> range | None:
+        """The few values of e // size; None where there may be more of them."""
+        if has_axis_product(e):
+            return None
+        facts = self.facts.extended({}, [size - 1])
+        least = next((d for d in range(0, -WINDOW, -1) if facts.proves(e - size * d)), None)
+        most = next((d for d in range(WINDOW) if facts.proves(size * (d + 1) - e - 1)), None)
+        return None if least is None or most is None else range(least, most + 1)
 
     def _by_size(self, operation: Fn, e: Linear, size: Linear) -> Linear:
         return symbol(OpaqueIndex(SizeQuotient(e, size) if operation is Fn.FLOORDIV else Remainder(e, size)))

@@ -6,8 +6,9 @@ its own, loops named after the forward axes they step through, and the value, th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from types import MappingProxyType
 
 from autodiff.integers.conditions import has_opaque
 from autodiff.integers.linear import Linear, Symbol, linear, symbol
@@ -106,9 +107,12 @@ def _over_other_axes(read: Sent, shape: Shape, rules: Sequence[Rule]) -> Sent:
     return read
 
 
-def plain_answer(read: Sent, shape: Shape, compact: bool, split: bool = True) -> Answer:
-    """The answer over the axes that the read has."""
+def plain_answer(
+    read: Sent, shape: Shape, compact: bool, split: bool = True, least: Mapping[Expr, int] = MappingProxyType({})
+) -> Answer:
+    """The answer over the axes that the read has, where some sizes are at `least` as large."""
     reader = Reader(read.axes, shape)
+    reader.assume(least)
     variables = [Variable(a, _size(extent_of(a), reader), reader.form(a.begin)) for a in read.axes]
     target = fresh_axes(shape)
     dims = [TargetDim(reader.form(i), reader.form(n), s) for i, n, s in zip(read.index, shape, target, strict=True)]

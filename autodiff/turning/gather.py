@@ -27,6 +27,7 @@ from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
 from autodiff.turning.sent import Sent, extent_of
+from autodiff.turning.usual_sizes import usually
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
@@ -87,6 +88,10 @@ def adjoint_of_read(
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
     support = _support(answer, name) if prefix else None
+    usual = usually(answer)
+    if usual is not None:
+        how = f"{_summary(usual[1].found)}; {_summary(answer.found)} where not {usual[0]}"
+        return Contribution(_by_sizes(*usual, answer, name), "gather", how, answer, known, support)
     how = _summary(answer.found) + (", over other axes" if changed else "")
     return Contribution(_combined(answer, name), "gather", how, answer, known, support)
 
@@ -166,31 +171,47 @@ def gather_expression(
     return total
 
 
+def _by_sizes(large: Expr, usual: Answer, answer: Answer, name: str) -> Tensor:
+    """What the usual answer says where sizes are large enough for it, else what holds for all of them."""
+    axes = fresh_axes(answer.shape)
+    there = _total(usual, axes, name, (large,))
+    elsewhere = _total(answer, axes, f"{name}_short", (fn.logical_not(large),))
+    return compute_tensors(axes, (fn.select_node(large, there, elsewhere),), name)[0]
+
+
 def _combined(answer: Answer, name: str) -> Tensor:
     """One compute when a gather covers all elements; otherwise one per gather, and a pointwise last one."""
-    gathers = joined_phases(answer.found.gathers, len(answer.positions))
     axes = fresh_axes(answer.shape)
-    if len(gathers) == 1 and gathers[0].direct:
-        return compute_tensors(axes, (body_of(answer, gathers[0], answer.at(axes)),), name)[0]
+    (gather, *others) = answer.found.gathers
+    if not others and gather.direct:
+        return compute_tensors(axes, (body_of(answer, gather, answer.at(axes)),), name)[0]
+    return compute_tensors(axes, (_total(answer, axes, name),), name)[0]
+
+
+def _total(answer: Answer, axes: tuple[Axis, ...], name: str, known: Sequence[Expr] = ()) -> Expr:
+    """All gathers at one element; sums of them are stages of their own, which ask for what is `known` there."""
+    gathers = joined_phases(answer.found.gathers, len(answer.positions))
     total: Expr | None = None
     for group in _disjoint_groups(gathers):
         chain: Expr = Const(0.0, answer.read.value.dtype)
         for g in reversed(group):
-            member, value = _element(answer, g, axes, f"{name}_{gathers.index(g)}")
+            member, value = _element(answer, g, axes, f"{name}_{gathers.index(g)}", known)
             chain = fn.select_node(member, value, chain)
         total = chain if total is None else total + chain
     assert total is not None
-    return compute_tensors(axes, (total,), name)[0]
+    return total
 
 
-def _element(answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> tuple[Expr, Expr]:
+def _element(
+    answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str, known: Sequence[Expr] = ()
+) -> tuple[Expr, Expr]:
     """(whether the gather has something for the element `axes`, what): a read of its stage when there is a sum."""
     if g.direct:
         if not g.loops:
             _, (value,), guard, data = moved(answer, g, answer.at(axes), (answer.value,))
             return guard, masked(value, data)
         own = fresh_axes(answer.shape)
-        return TRUE, Read(compute_tensors(own, (body_of(answer, g, answer.at(own)),), name)[0], axes)
+        return TRUE, Read(compute_tensors(own, (body_of(answer, g, answer.at(own), known),), name)[0], axes)
     at: dict[Symbol, Expr] = {TargetIndex(j): e for j, e in enumerate(answer.at(axes))}
     member: Expr = TRUE
     for c in g.member:
@@ -199,7 +220,7 @@ def _element(answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str) -> tu
     if not g.loops and isinstance(answer.read.value, Read | Const):
         return member, body_of(answer, g, place)
     own = fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
-    (part,) = compute_tensors(own, (body_of(answer, g, own, _unseen(answer, own)),), name)
+    (part,) = compute_tensors(own, (body_of(answer, g, own, [*known, *_unseen(answer, own)]),), name)
     return member, Read(part, place)
 
 

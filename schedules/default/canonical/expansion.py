@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
@@ -35,6 +35,7 @@ MOST_GUARDED = 9  # products that a condition guards: each has what comes before
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
 }  # fmt: skip
+CHEAP = 4  # operations of a term, with what it reads
 POSITIONS = {"argmax": Fn.LE, "argmin": Fn.GE}  # what a value is to the best so far where it is not better
 OF_POSITION = 6  # operations by which a position is found, for each term
 _BEGINS = ("sum", "prod")  # floats of which differ in the sign of a zero where they begin with their first term
@@ -74,6 +75,8 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
             form = normal(op)
         own = windows.get(op, 1) * (element_cost(form) + sum(cost.get(r.tensor.op, 0) for r in form.reads))
         cost[op] = min(own, INLINE + 1)
+        if op in windows and _stays_in_memory(form, cost):
+            found.add(op)
         sources = {read.tensor.op for read in form.reads}
         within[op] = {op} if op in windows else set().union(*(within.get(source, ()) for source in sources))
         for read in form.reads:
@@ -81,6 +84,14 @@ def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> s
             if _overlaps(form, read) and (source in windows or pays_to_keep(cost.get(source, 0), windows.get(op, 1))):
                 found |= {op}.intersection(windows) | within.get(source, set())
     return found
+
+
+def _stays_in_memory(op: Operation, cost: Mapping[Operation, int]) -> bool:
+    """Whether rows of unknown length would be added to what is in memory, one cheap term after another."""
+    if not isinstance(op, Compute) or op.reduction is None or all(number(a.extent) is not None for a in op.axes):
+        return False
+    terms = op.reduction.values
+    return value_cost(terms) + sum(cost.get(read.tensor.op, 0) for read in reads_of(terms)) <= CHEAP
 
 
 def _is_short(op: Operation) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from schedules.default.patterns.run_lanes import rewrite_run
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.rewriting import Rewriting
-from schedules.default.sizes import blocks_of, can_be_cut, typical
+from schedules.default.sizes import blocks_of, can_be_cut, extent_of, typical
 from schedules.machine import Machine
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
@@ -239,11 +239,11 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
     reduce = op.reduction
     assert reduce is not None
     value, dtype = reduce.values[0], reduce.values[0].dtype
-    known = all(number(a.extent) and number(a.begin) == 0 for a in (*op.axes, *reduce.axes))
+    counted = all(number(a.extent) != 0 and number(a.begin) == 0 for a in (*op.axes, *reduce.axes))
     along = _along(op)
-    if not known or along is None or dtype.itemsize < 4:
+    if not counted or along is None or dtype.itemsize < 4 or not can_be_cut(op):
         return False
-    if int(along.extent.value) < machine.least.position:  # type: ignore[union-attr]
+    if typical(along.extent) < machine.least.position:
         return False
     kind = "max" if reduce.reducer.kind == "argmax" else "min"
     best = rw.extreme(op, kind)
@@ -256,7 +256,7 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
         hit = fn.logical_or(hit, fn.isnan(value))
     position: Expr = Const(0, INT32)
     for axis in reduce.axes:
-        position = position * int(axis.extent.value) + axis  # type: ignore[union-attr]
+        position = position * extent_of(axis) + axis
     nowhere = Const((1 << 31) - 1, INT32)
     body = Reduce(BUILTIN["min"], (fn.select(hit, position, nowhere),), reduce.axes, reduce.where, 0)
     found = _whole(rw, replace(op, bodies=(body,), _outputs={}), "first", machine)

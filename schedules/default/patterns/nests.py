@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import field
 
-from schedules.cases import position_text
+from schedules.cases import condition_text, position_text
 from schedules.default.costs import Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.neighbors import along, period
@@ -27,6 +28,7 @@ from schedules.directives import (
     Directive,
     Parallel,
     Reorder,
+    Specialize,
     Split,
     Unroll,
     Vectorize,
@@ -36,11 +38,12 @@ from schedules.machine import Machine
 from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
 from tedsl.analysis.sizes import vars_of
+from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis, Expr, Var
+from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Var
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of
+from tedsl.lang.traverse import conjuncts, free_axes, reads_of
 
 __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 
@@ -126,6 +129,14 @@ class GroupLoops:
             self._whole(root)
         self._cut_loops(root, cuts)
         self._members(self._root_loops(root))
+        self._by_sizes(root)
+
+    def _by_sizes(self, root: Compute) -> None:
+        """Loops of their own where sizes are as they usually are, if they decide what the group computes."""
+        conditions, sizes = sizes_asked((root, *self.group.members), self.costs.inlined), self.plan.sizes
+        if conditions and all(sizes.get(v.name) is v for c in conditions for v in vars_of(c)):
+            text = condition_text(functools.reduce(fn.logical_and, conditions), sizes)
+            self.say(Specialize(stage=root.name, condition=text))
 
     def _members(self, at: str) -> None:
         """The stages that are computed inside the root, most of them at one of its loops."""
@@ -685,6 +696,24 @@ def shared_along(op: Compute, vector: Axis | None, costs: Costs, machine: Machin
         if axis is not vector and count is not None and 2 <= count <= 16 and costs.varying(op, axis) * 2 < total:
             return axis
     return None
+
+
+def sizes_asked(stages: Iterable[Operation], inlined: AbstractSet[Operation]) -> list[Expr]:
+    """What stages, with all that is inlined into them, ask of sizes alone: to be so large at least."""
+    pending, most = list(stages), dict[Expr, int]()
+    for op in pending:
+        for node in op.nodes:
+            conditions = node.args[:1] if isinstance(node, Apply) and node.fn is Fn.SELECT else ()
+            for part in (p for c in conditions for p in conjuncts(c)):
+                if not isinstance(part, Apply) or part.fn is not Fn.GE or free_axes(part) or reads_of((part,)):
+                    continue
+                size, least = part.args[0], number(part.args[1])
+                if least is not None and least > 1:
+                    most[size] = max(least, most.get(size, 0))
+            inner = node.tensor.op if isinstance(node, Read) else None
+            if inner is not None and inner in inlined and inner not in pending:
+                pending.append(inner)
+    return [size >= least for size, least in most.items()]
 
 
 def _at_a_time(extent: int | None, width: int) -> int:

@@ -18,6 +18,7 @@ from schedules.default.neighbors import along, is_along
 from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
 from schedules.default.rewriting import Rewriting, fused
+from schedules.default.sizes import typical
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
@@ -36,6 +37,7 @@ __all__ = ["adds_one_by_one", "along_memory", "parts_read_through", "plan_scan",
 T = TypeVar("T")
 
 ROWS, STEPS = 4, 8
+FEW_STEPS = 4  # where each may be the last one
 ALL = 1 << 62  # steps
 WIDE = 4  # vectors of a step
 BESIDE = (8, 4, 2, 1)  # vectors of a step that are summed side by side
@@ -142,10 +144,10 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     free = [v for v in every if v.known != 1] or every
     units = [v.name for v in every if v not in free]
     time = [v.name for v in nest.levels if v.carried != "free"]
-    sizes = [v.known for v in nest.levels]
+    sizes = [typical(v.extent) for v in nest.levels]
     if is_stepped(op):
         return _within_steps(op, nest, machine)
-    if None in sizes or 0 in sizes:
+    if 0 in sizes:
         return []
     if not free or free[-1].known == 1:
         return _alone(op, nest)
@@ -160,9 +162,9 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
         inner = _rows(say, op, chosen, time)
     if not inner:
         return []
-    counts = {v.name: v.known or 1 for v in free[:-1]} | {f"{chosen.name}_o": _blocks(say, chosen)}
+    counts = {v.name: typical(v.extent) for v in free[:-1]} | {f"{chosen.name}_o": _blocks(say, chosen)}
     say.append(Reorder(stage=op.name, loops=(*counts, *units, *time, *inner)))
-    if machine.cores > 1 and math.prod(n or 1 for n in sizes) >= machine.least.scan_threads:
+    if machine.cores > 1 and math.prod(sizes) >= machine.least.scan_threads:
         say += _in_tasks(op, nest, counts, machine)
     return say
 
@@ -181,7 +183,7 @@ def _alone(op: Scan, nest: Nest) -> list[Directive]:
     """
     steps = nest.levels[-1]
     most = ALONE if _is_small(op) else STEPS
-    if steps.carried == "free" or (steps.known or 0) < 2 * most or any(isinstance(n, Reduce) for n in op.nodes):
+    if steps.carried == "free" or typical(steps.extent) < 2 * most or any(isinstance(n, Reduce) for n in op.nodes):
         return []
     outer, inner = nest.fresh(f"{steps.name}_o"), nest.fresh(f"{steps.name}_i")
     split = Split(stage=op.name, loop=steps.name, outer=outer, inner=inner, factor=most)
@@ -195,7 +197,7 @@ def _is_small(op: Scan) -> bool:
 def _blocks(say: Sequence[Directive], level: Level) -> int:
     """How many iterations are left of a loop that was split."""
     factor = next(d.factor for d in say if isinstance(d, Split) and d.loop == level.name)
-    return -(-(level.known or 1) // factor)
+    return -(-typical(level.extent) // factor)
 
 
 def _in_tasks(op: Scan, nest: Nest, counts: Mapping[str, int], machine: Machine) -> list[Directive]:
@@ -349,15 +351,10 @@ def _is_along(op: Scan) -> bool:
 
 def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: list[str]) -> list[str]:
     """Vectors along memory, a few at a time where there are as many; number by number where they fill no vector."""
-    name, extent = level.name, number(level.extent) or 0
+    name, extent = level.name, typical(level.extent)
     if extent < width and extent & (extent - 1):
         return _rows(say, op, level, time)
-    if (
-        extent <= 2 * WIDE * width
-        and len(time) == 1
-        and _is_small(op)
-        and (number(op.steps[0].extent) or 0) >= 2 * STEPS
-    ):
+    if extent <= 2 * WIDE * width and len(time) == 1 and _is_small(op) and typical(op.steps[0].extent) >= 2 * STEPS:
         steps, step = f"{time[0]}_o", f"{time[0]}_i"  # the states stay in registers between steps written out
         say.append(Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS))
         say.append(Unroll(stage=op.name, loop=step))
@@ -367,7 +364,7 @@ def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: lis
     if width < 2:
         return []
     lane = f"{name}_v"
-    if extent % (WIDE * width):
+    if level.known is None or extent % (WIDE * width):
         say.append(Split(stage=op.name, loop=name, outer=f"{name}_o", inner=lane, factor=width))
         say.append(Vectorize(stage=op.name, loop=lane))
         return [lane]
@@ -386,10 +383,11 @@ def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list
 
     Functions take so long that the processor needs other rows to go on with at each step, and are long to write out.
     """
-    extent = number(level.extent) or 0
-    if len(time) > 1 or extent < 2 or number(op.steps[0].extent) is None:
+    extent = typical(level.extent)
+    if len(time) > 1 or extent < 2:
         return []
     rows = extent if extent < 2 * ROWS else ROWS
+    count = STEPS if number(op.steps[0].extent) is not None else FEW_STEPS
     row, steps, step = f"{level.name}_i", f"{time[0]}_o", f"{time[0]}_i"
     say += [
         Split(stage=op.name, loop=level.name, outer=f"{level.name}_o", inner=row, factor=rows),
@@ -398,7 +396,7 @@ def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list
     if any(isinstance(n, Apply) and is_function(n) for n in topological(op.bodies)):
         return [row]
     say += [
-        Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS),
+        Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=count),
         Unroll(stage=op.name, loop=step),
     ]
     time[:] = [steps]

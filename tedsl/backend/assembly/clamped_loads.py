@@ -25,7 +25,7 @@ _GATHER = re.compile(
 )
 _CLAMP = re.compile(
     rf"^  {NAME} = (?:tail )?call {_VECTOR} @llvm\.([us](?:min|max)|usub\.sat)\.v\d+i32"
-    rf"\({_VECTOR} ({NAME}), {_VECTOR} (.*)\)$"
+    rf"\({_VECTOR} (.*), {_VECTOR} (.*)\)$"
 )
 _CHOICE = re.compile(
     rf"^  {NAME} = select <\d+ x i1> ({NAME}), {_VECTOR} ({NAME}), {_VECTOR} ({NAME}|splat \(i32 -?\d+\))$"
@@ -35,6 +35,7 @@ _SUM = re.compile(rf"^  {NAME} = (or disjoint|add(?: nuw)?(?: nsw)?) {_VECTOR} (
 _BROADCAST = re.compile(rf"^  {NAME} = shufflevector {_VECTOR} ({NAME}), {_VECTOR} poison, {_VECTOR} zeroinitializer$")
 _FIRST = re.compile(rf"^  {NAME} = insertelement {_VECTOR} poison, i32 ({NAME}|-?\d+), i64 0$")
 _NUMBER = re.compile(r"^splat \(i32 (-?\d+)\)$")
+_ZEROS = "zeroinitializer"
 _LANE = re.compile(r"i32 (-?\d+)")
 _DEFINED = re.compile(rf"^  ({NAME}) = ")
 _FROM_ABOVE = frozenset({"umin", "smin", "uchoice", "schoice"})
@@ -114,7 +115,7 @@ class _Function:
             clamp, total = _CLAMP.match(line), _SUM.match(line)
             choice = _CHOICE.match(line)
             if clamp is not None:
-                name, step = clamp[2], self._step(clamp[1], clamp[3])
+                name, step = self._clamp(*clamp.groups())
             elif choice is not None:
                 name, step = choice[2], self._choice(choice)
             elif total is not None:
@@ -141,6 +142,13 @@ class _Function:
         if not asked or not (total[1] == "or disjoint" or asked <= set(total[1].split())):
             return None
         return _Ramp(name, first, lanes[0], tuple(steps))
+
+    def _clamp(self, kind: str, place: str, end: str) -> tuple[str, _Step | None]:
+        """The place that is clamped, and at which end; LLVM names them in either order, but for a difference."""
+        step = self._step(kind, end)
+        if step is None and kind != "usub.sat":
+            return end, self._step(kind, place)
+        return place, step
 
     def _choice(self, choice: re.Match[str]) -> _Step | None:
         """A minimum as LLVM says it where the number that places are counted from decides for all lanes."""
@@ -171,6 +179,8 @@ class _Function:
 
     def _number(self, operand: str) -> str | None:
         """The number of which all lanes of a vector are."""
+        if operand == _ZEROS:
+            return "0"
         if known := _NUMBER.match(operand):
             return known[1]
         broadcast = _BROADCAST.match(self.defined.get(operand, ""))
