@@ -13,8 +13,9 @@ from tedsl.lang.dtypes import DType, as_dtype, promote
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import TRUE, Axis, Expr, Reduce
 from tedsl.lang.extents import same_extent
+from tedsl.lang.guards import guards_of
 from tedsl.lang.keywords import own_arguments
-from tedsl.lang.lift import lift_reductions
+from tedsl.lang.lift import lifted
 from tedsl.lang.step import present_step
 from tedsl.lang.tensor import Extern, Scatter, Tensor
 from tedsl.lang.titles import titled
@@ -74,11 +75,17 @@ def scatter(
         )
     check_scope(parts, loops, what)
     check_states(parts, what)
-    *row_parts, body, guard = lift_reductions(parts, loops, title) if _has_reduce(parts) else parts
+    *row_parts, body, guard = _lifted(parts, loops, title) if _has_reduce(parts) else parts
     made = Scatter(
         name=title, shape=extents, axes=loops, index=tuple(row_parts), value=body, guard=guard, kind=op, init=init
     )
     return made.output()
+
+
+def _lifted(parts: tuple[Expr, ...], loops: tuple[Axis, ...], title: str) -> tuple[Expr, ...]:
+    """Without reductions inside; those of an index or the value are asked for where the guard, the last part, holds."""
+    used = (*(parts[-1] for _ in parts[:-1]), TRUE)
+    return lifted(parts, guards_of(parts, used), loops, title)
 
 
 def _has_reduce(parts: tuple[Expr, ...]) -> bool:

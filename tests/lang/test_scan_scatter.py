@@ -225,3 +225,23 @@ def test_a_scatter_takes_functions_of_its_axes() -> None:
     plain = te.scatter((2, 3), [r], (r % 2, r % 3), x[r], where=r > 0)
     feed = {x: np.arange(5, dtype="float32")}
     np.testing.assert_array_equal(te.evaluate(told, feed), te.interpret(plain, feed))
+
+
+def test_reductions_in_the_value_of_a_scatter_are_asked_for_where_it_writes() -> None:
+    """Also those that `select` asks for, and one in the condition itself."""
+    a = te.placeholder((5, 4), "float64", name="a")
+    i, q = te.reduce_axis(5, "i"), te.reduce_axis(4, "q")
+    least = te.min(a[i + 1, q], axis=q)  # beyond the end for the last i
+
+    def scattered(value: Any, where: Any) -> te.Tensor:
+        return te.scatter((5,), [i], index=i, value=value, where=where)
+
+    data = np.random.default_rng(0).standard_normal((5, 4))
+    expected = np.append(data.min(1)[1:], 0.0)
+    for y in (
+        scattered(least, i <= 3),
+        scattered(te.select(a[i, 0] < 9.0, least, 0.0), i <= 3),
+        scattered(least, (te.max(a[i, q], axis=q) < 9.0) & (i <= 3)),
+    ):
+        np.testing.assert_array_equal(te.interpret([y], {a: data})[0], expected)
+        np.testing.assert_array_equal(te.build([a], y)(data), expected)
