@@ -59,9 +59,8 @@ def costs_without_trips(
         costs = costs_of(stages, kept, planned, machine, again)
         groups = groups_of(stages, outputs, planned, costs, machine)
         roots = {g.root for g in groups if all(_is_small(m, points(g.root.axes)) for m in g.members)}
-        more = next(
-            (op for op in stages if op in roots and op not in kept and _is_faster(op, costs, planned, machine)), None
-        )
+        roots -= kept | again  # what `costs_of` had a reason not to inline stays
+        more = next((op for op in stages if op in roots and _is_faster(op, costs, planned, machine)), None)
         if more is None:
             return costs
         again.add(more)

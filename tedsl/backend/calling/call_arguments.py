@@ -17,10 +17,11 @@ from tedsl.lang.tensor import Tensor
 
 __all__ = [
     "as_array", "check_casting", "check_is_memory", "check_target", "given_outputs", "in_order", "input_array",
-    "modes_of", "passable", "writable",
+    "modes_of", "numbers_as_arrays", "passable", "writable",
 ]  # fmt: skip
 
 MODES = ("write", "add", "null")
+EXACT = 1 << 11  # integers up to here are floats of every width
 OPTIONS = ("out", "mode", "sizes", "casting")  # of every call, so no names of inputs there
 
 
@@ -68,6 +69,32 @@ def input_array(
     if isinstance(former, np.dtype) and former != array.dtype:
         copies.append((tensor.name, f"its elements are {former}, converted to {tensor.dtype}"))
     return array
+
+
+def numbers_as_arrays(given: Sequence[Any], dtypes: Mapping[int, np.dtype[Any]]) -> Sequence[Any]:
+    """What is given, with arrays of rank 0 for numbers that are one of the dtype asked for at their place."""
+    found: list[Any] | None = None
+    for place, dtype in dtypes.items():
+        if place < len(given) and given[place].__class__ is not np.ndarray:
+            array = _number_as_array(given[place], dtype)
+            if array is not None:
+                found = list(given) if found is None else found
+                found[place] = array
+    return given if found is None else found
+
+
+def _number_as_array(value: Any, dtype: np.dtype[Any]) -> Array | None:
+    """None where it takes a look at what may be converted."""
+    kind, to = value.__class__, dtype.kind
+    if kind is bool:
+        fits = to == "b"
+    elif kind is int:
+        fits = np.iinfo(dtype).min <= value <= np.iinfo(dtype).max if to in "iu" else to == "f" and abs(value) <= EXACT
+    elif isinstance(value, float):  # NumPy's float64 is one
+        fits = to == "f" and abs(value) <= float(np.finfo(dtype).max)
+    else:
+        fits = isinstance(value, np.generic) and value.dtype == dtype
+    return np.asarray(value, dtype) if fits else None
 
 
 def modes_of(outputs: Sequence[Tensor], mode: Any, what: str) -> tuple[str, ...]:

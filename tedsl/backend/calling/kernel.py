@@ -20,7 +20,7 @@ from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sizes import check_sizes
 from tedsl.backend.arguments.array_calls import ArrayCall
 from tedsl.backend.arguments.device_arrays import is_on_gpu
-from tedsl.backend.calling.call_arguments import check_casting, in_order
+from tedsl.backend.calling.call_arguments import check_casting, in_order, numbers_as_arrays
 from tedsl.backend.calling.explanations import explained
 from tedsl.backend.calling.export import export
 from tedsl.backend.calling.general_call import answer
@@ -57,6 +57,8 @@ class Kernel(Rich):
         self.constants = signature.constant_arrays  # which a call adds to its own
         self._constants = tuple(self.constants.values())
         self._count = len(signature.fed)
+        ranked = enumerate(self.inputs)
+        self._numbers = {k: t.dtype.numpy for k, t in ranked if not t.ndim and k not in signature.alias.values()}
         self._several, self._what = signature.is_several, signature.what
         self._parts = parts
         self._calls, self._gpu = PreparedCalls(parts), GpuCalls(parts)
@@ -81,6 +83,8 @@ class Kernel(Rich):
             if len(arrays) != len(self.inputs):
                 in_order(self.inputs, arrays, {}, self._what)
             arrays = (*arrays, *self._constants)
+        if self._numbers:
+            arrays = numbers_as_arrays(arrays, self._numbers)
         last = self._last if out is None else self._last_into
         if (
             last is not None and mode is None and sizes is None and casting is SAFE

@@ -136,6 +136,27 @@ def test_lists_and_numbers_take_the_dtype_of_the_input(affine: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [
+        ("float32", [1.5, 2, np.float32(3), np.float64(4), float("nan"), 1e300, np.asarray(5, "f4")]),
+        ("float16", [1.5, 2048, np.float16(3)]),
+        ("bfloat16", [1.5, 2, 3.0]),
+        ("int32", [1, np.int32(2), -(2**31)]),
+        ("uint8", [0, 255, np.uint8(7)]),
+        ("bool", [True, False, np.bool_(True)]),
+    ],
+)
+def test_numbers_are_passed_as_arrays_of_rank_0_are(dtype: str, numbers: list[Any]) -> None:
+    s = te.placeholder((), dtype, name="s")
+    row = te.compute((3,), lambda i: s[()])
+    kern = te.build([s], row)
+    with np.errstate(over="ignore"):
+        for number in numbers * 2:
+            np.testing.assert_array_equal(kern(number), te.interpret(row, {s: number}))
+    assert len(kern._prepared) == (dtype != "bfloat16"), "one prepared call for all numbers"
+
+
+@pytest.mark.parametrize(
     ("dtype", "given", "error", "told"),
     [
         ("int32", [1, 2.5, 3], TypeError, r"expected values of int32, found list .*casting='unsafe'"),

@@ -92,3 +92,14 @@ def test_means_of_windows_of_one_image_are_made_row_by_row_as_those_of_several(b
     assert "what mean needs here" in str(te.Schedule(mean).auto(target="x86-64-v4"))
     a = np.random.default_rng(0).random(x.shape, "float32")
     np.testing.assert_allclose(te.build([x], mean)(a), te.interpret(mean, {x: a}), rtol=1e-6)
+
+
+def test_two_long_windows_over_a_computed_image_are_scheduled() -> None:
+    """Rows of windows that cost too much to be computed for each of their readers stay in memory."""
+    image, weights = te.placeholder((480, 640), name="image"), te.placeholder((13,), name="weights")
+    near = image / 255
+    rows = te.compute((480, 640), lambda i, j: te.sum(lambda p: near.at(i + p - 6, j, mode="clamp") * weights[p]))
+    blur = te.compute((480, 640), lambda i, j: te.sum(lambda q: rows.at(i, j + q - 6, mode="clamp") * weights[q]))
+    assert "rows" in str(te.Schedule(blur).auto(target="x86-64-v3"))
+    feeds = {image: CHANCE.integers(0, 255, (480, 640)).astype("f4"), weights: CHANCE.random(13).astype("f4")}
+    np.testing.assert_allclose(te.evaluate(blur, feeds), te.interpret(blur, feeds), rtol=1e-5)
