@@ -71,7 +71,7 @@ def input_array(
     return array
 
 
-def numbers_as_arrays(given: Sequence[Any], dtypes: Mapping[int, np.dtype[Any]]) -> Sequence[Any]:
+def numbers_as_arrays(given: tuple[Any, ...], dtypes: Mapping[int, np.dtype[Any]]) -> tuple[Any, ...]:
     """What is given, with arrays of rank 0 for numbers that are one of the dtype asked for at their place."""
     found: list[Any] | None = None
     for place, dtype in dtypes.items():
@@ -80,7 +80,7 @@ def numbers_as_arrays(given: Sequence[Any], dtypes: Mapping[int, np.dtype[Any]])
             if array is not None:
                 found = list(given) if found is None else found
                 found[place] = array
-    return given if found is None else found
+    return given if found is None else tuple(found)
 
 
 def _number_as_array(value: Any, dtype: np.dtype[Any]) -> Array | None:
