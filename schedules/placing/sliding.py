@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from schedules.loops import Level
 from schedules.plan import Plan
-from tedsl.analysis.affine import affine_of
+from tedsl.analysis.affine import affine_of, quotient_apart
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.intervals import range_of
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["held", "moves_along", "steps_of", "what_does_not_slide"]
+__all__ = ["held", "moves_along", "quotient_of", "steps_of", "what_does_not_slide"]
 
 
 class _Stands(Exception):
@@ -40,8 +42,8 @@ def what_does_not_slide(plan: Plan, stage: str, between: Sequence[tuple[str, Lev
 
 
 def steps_of(
-    plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str, list[int]] | None = None
-) -> list[int]:  # fmt: skip
+    plan: Plan, stage: str, consumer: str, axis: Axis, known: dict[str, list[Fraction]] | None = None
+) -> list[Fraction]:  # fmt: skip
     """How far the window on a stage moves along each of its dimensions from one step of the axis to the next.
 
     `known`: the same of stages that were followed before.
@@ -50,7 +52,7 @@ def steps_of(
     if stage in known:
         return known[stage]
     source = plan.program.stages[stage]
-    found: list[int] | None = None
+    found: list[Fraction] | None = None
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
         own = _ownsteps_of(plan, name, reader, consumer, axis, known)
@@ -79,11 +81,11 @@ def moves_along(plan: Plan, stage: str, dim: int, between: Sequence[tuple[str, L
 
 
 def _ownsteps_of(
-    plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis, known: dict[str, list[int]]
-) -> dict[Axis, int]:  # fmt: skip
+    plan: Plan, name: str, reader: Operation, consumer: str, axis: Axis, known: dict[str, list[Fraction]]
+) -> dict[Axis, Fraction]:  # fmt: skip
     """How far each axis of a reader moves per step: the loop's own axis by one, others as its window does."""
     if name == consumer:
-        return {axis: 1}
+        return {axis: Fraction(1)}
     if not isinstance(reader, Compute):
         raise _Stands(f"{name} reads it in an order of its own")
     return dict(zip(reader.axes, steps_of(plan, name, consumer, axis, known), strict=True))
@@ -95,7 +97,7 @@ class _Row:
 
     reader: str
     read: Read
-    lead: int
+    lead: Fraction
     kind: str
 
 
@@ -108,25 +110,25 @@ def _follow(plan: Plan, stage: str, consumer: str, axis: Axis) -> None:
     Halide takes the end of the window before the first iteration for what has been computed. A guarded read is held
     where its guard begins to be true, so that this end may lie within the first window, which is then left out.
     """
-    steps: dict[str, list[int]] = {}
+    steps: dict[str, list[Fraction]] = {}
     steps_of(plan, stage, consumer, axis, steps)
     for rows in _rows_of(plan, stage, consumer, axis, steps, {}):
-        end = max((r.lead for r in rows), default=0)
-        others = [r for r in rows if r.kind == "guarded" or (r.kind == "held" and r.lead == end)]
-        kinds = {r.kind for r in rows if r.lead == end}
+        last = max((r.lead for r in rows), default=0) - 1  # of quotients those farther on may be the end of a window
+        others = [r for r in rows if r.kind == "guarded" or (r.kind == "held" and r.lead > last)]
+        kinds = {r.kind for r in rows if r.lead > last}
         if others and "plain" in kinds and "guarded" not in kinds:
             said = f"{others[0].reader}'s read {others[0].read} is {others[0].kind}"
             raise _Stands(f"{said} at an end, where Halide loses the first window")
 
 
 def _rows_of(
-    plan: Plan, stage: str, consumer: str, axis: Axis, steps: dict[str, list[int]], known: dict[str, list[_Rows]]
+    plan: Plan, stage: str, consumer: str, axis: Axis, steps: dict[str, list[Fraction]], known: dict[str, list[_Rows]]
 ) -> list[_Rows]:  # fmt: skip
     """The reads of a stage along each of its dimensions that moves with a loop, of those that are alike the first."""
     if stage in known:
         return known[stage]
     source = plan.program.stages[stage]
-    found: list[dict[tuple[int, str], _Row]] = [{} for _ in source.outputs[0].extents]
+    found: list[dict[tuple[Fraction, str], _Row]] = [{} for _ in source.outputs[0].extents]
     for name in plan.program.readers[stage]:
         reader = plan.program.stages[name]
         own = _ownsteps_of(plan, name, reader, consumer, axis, steps)
@@ -141,7 +143,7 @@ def _rows_of(
 
 
 def _rows(
-    name: str, read: Read, row: Expr, guard: Expr, steps: Mapping[Axis, int], reader: Operation,
+    name: str, read: Read, row: Expr, guard: Expr, steps: Mapping[Axis, Fraction], reader: Operation,
     above: Sequence[_Rows] | None,
 ) -> list[_Row]:  # fmt: skip
     """A read along one dimension, by every way in which its reader is read in turn."""
@@ -150,36 +152,69 @@ def _rows(
     if len(along) != 1 or form is None:
         return []
     (moving,) = along
-    factor, rest = form.coefficient(moving), range_of(form.without(moving).to_expr())
-    if factor is None or not factor.is_constant:
+    found = _place(form, moving)
+    if found is None:
         return []
-    turned = 1 if factor.constant * steps[moving] > 0 else -1
-    lead = rest[1] if turned > 0 else -rest[0]
+    factor, (low, high) = found
+    turned = 1 if factor * steps[moving] > 0 else -1
+    lead = high if turned > 0 else -low
     asked = any(steps.get(a, 0) for a in free_axes(guard))
     kind = "guarded" if asked else "plain" if held(row) is row else "held"
     if above is None:
         return [_Row(name, read, lead, kind)]
     assert isinstance(reader, Compute)
-    scale, place = abs(factor.constant), next(k for k, a in enumerate(reader.axes) if a is moving)
+    scale, place = abs(factor), next(k for k, a in enumerate(reader.axes) if a is moving)
     return [
         replace(r, lead=lead + scale * r.lead) if r.kind != "plain" else _Row(name, read, lead + scale * r.lead, kind)
         for r in above[place]
     ]
 
 
-def _rate(row: Expr, steps: Mapping[Axis, int]) -> int | None:
-    """How far an index moves per step, apart from where it is held at a bound; None where that varies."""
-    moving = [a for a in free_axes(row) if steps.get(a, 0)]
-    if not moving:
-        return 0
-    form = affine_of(held(row))
-    total = 0
-    for axis in moving:
-        factor = None if form is None else form.coefficient(axis)
-        if factor is None or not factor.is_constant:
+def _place(form: Affine, axis: Axis) -> tuple[Fraction, tuple[Fraction, Fraction]] | None:
+    """(f, (low, high)) of a form that is f times an axis and something from low to high, quotients not cut off."""
+    moving, rest = form.split(lambda atom: any(a is axis for a in free_axes(atom)))
+    low, high = range_of(rest.to_expr())
+    if not moving.is_linear:
+        apart = quotient_of(moving)
+        inside = None if apart is None else _place(apart[0], axis)
+        if apart is None or inside is None:
             return None
-        total += factor.constant * steps[axis]
-    return total
+        factor, (first, last) = inside
+        return factor / apart[1], (first / apart[1] + low, last / apart[1] + high)
+    return Fraction(moving.terms[axis,]), (Fraction(low), Fraction(high))
+
+
+def quotient_of(form: Affine) -> tuple[Affine, int] | None:
+    """What a form divides, and by which number, where it is one quotient."""
+    ((atom, *others), factor), *more = form.terms.items()
+    if others or more or factor != 1 or form.constant or not isinstance(atom, Apply) or atom.fn is not Fn.FLOORDIV:
+        return None
+    apart = quotient_apart(atom)
+    return None if apart is None else (apart[0] * Affine({}, apart[2]) + apart[1], apart[2])
+
+
+def _rate(row: Expr, steps: Mapping[Axis, Fraction]) -> Fraction | None:
+    """How far an index moves per step, apart from where it is held at a bound; None where that varies."""
+    if not any(steps.get(a, 0) for a in free_axes(row)):
+        return Fraction(0)
+    form = affine_of(held(row))
+    return None if form is None else _slope(form, steps)
+
+
+def _slope(form: Affine, steps: Mapping[Axis, Fraction]) -> Fraction | None:
+    """How far a form moves per step; a quotient, which is all that moves then, by one every so many steps.
+
+    Of a window that moves by one and by two in turn Halide loses rows, where another window lies between.
+    """
+    moving = form.split(lambda atom: any(steps.get(a, 0) for a in free_axes(atom)))[0]
+    if moving.is_linear:
+        return sum((Fraction(moving.terms[axis,]) * steps[axis] for axis in moving.axes), Fraction(0))
+    apart = quotient_of(moving)
+    inside = None if apart is None else _slope(apart[0], steps)
+    if apart is None or inside is None:
+        return None
+    found = inside / apart[1]
+    return found if 1 in (abs(found.numerator), found.denominator) else None
 
 
 def held(index: Expr) -> Expr:

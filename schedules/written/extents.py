@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -145,8 +146,9 @@ class ExtentsThere:
                 return nothing
             for k, rate in enumerate(steps_of(self.plan, stage, consumer, axis)):
                 if rate and (n := found[k]) is not None:
-                    new = abs(rate * stride)
-                    found[k] = n.apply(lambda x, new=new: min(x, new))  # type: ignore[misc]
+                    new = abs(rate * stride)  # of a fraction sometimes less, sometimes more
+                    is_even = new.denominator == 1
+                    found[k] = n.apply(functools.partial(min, int(new))) if is_even else UNKNOWN
         return found
 
 

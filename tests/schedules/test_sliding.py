@@ -98,6 +98,49 @@ def test_chains(taps: list[list[tuple[int, str]]], strip: int, some: int, is_las
     assert right(stages[-1], chosen, strip) is not False
 
 
+def test_a_level_of_a_pyramid_slides_by_a_row_every_other_row() -> None:
+    half = te.compute((7, 4), lambda y, x: A[y, x] * 2, name="half")
+    output = te.compute((ROWS, 4), lambda y, x: half[y // 2, x] + half[(y + 1) // 2, x], name="out")
+    assert right(output, [half], 4)
+    assert "half: what is new of what out needs here, how much is known at run time only" in str(
+        slid(output, [half], 4)
+    )
+
+
+HALF, THIRD, TWICE, ONCE = (1, 2), (1, 3), (2, 1), (1, 1)
+LEVEL = st.tuples(
+    st.sampled_from([HALF, THIRD, TWICE, ONCE]),
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["clamp", "plain"])), min_size=1, max_size=3),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(levels=st.lists(LEVEL, min_size=1, max_size=3), strip=st.sampled_from([3, 4, 8]), some=st.integers(1, 7))
+def test_pyramids(levels: list[Any], strip: int, some: int) -> None:
+    """Levels that are read at `y // 2`, `y // 3` and `2 * y` slide along with the last one, or are refused."""
+    given = te.placeholder((40, 4), "float64", name="given")
+    stages: list[te.Tensor] = [te.compute((40, 4), lambda y, x: given[y, x] * 2, name="level_0")]
+    for (by, over), taps in levels:
+        rows = int(str(stages[-1].shape[0]))
+        most = max(0, *(k for k, mode in taps if mode == "plain"), 0)
+        own = max(2, min(60, (rows - 1 - most) * over // by))
+
+        def body(y: Any, x: Any, p: te.Tensor = stages[-1], by: int = by, over: int = over, taps: Any = taps) -> Any:
+            reads = ((by * y + k % 2) // over + k // 2 for k, _ in taps)
+            return sum(
+                p[r, x] if mode == "plain" else p.at(r, x, mode=mode) for r, (_, mode) in zip(reads, taps, strict=True)
+            )
+
+        stages.append(te.compute((own, 4), body, name=f"level_{len(stages)}"))
+    chosen = [stage for k, stage in enumerate(stages[:-1]) if some & (1 << k)]
+    feed = np.random.default_rng(0).integers(-9, 9, (40, 4)).astype("float64")
+    try:
+        kernel = te.build(given, stages[-1], slid(stages[-1], chosen, strip))
+    except te.ScheduleError:
+        return
+    assert np.array_equal(kernel(feed), te.interpret(stages[-1], {given: feed}))
+
+
 def along_vectors(chance: random.Random) -> tuple[te.Tensor, te.Tensor, te.Schedule]:
     """Stages computed at the vectors of their reader, or at its rows, and kept for a strip of these; and the input."""
     n, m = (te.var("n"), te.var("m")) if chance.random() < 0.3 else (chance.randint(3, 14), chance.randint(5, 40))
