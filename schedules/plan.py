@@ -194,8 +194,10 @@ class Plan:
     @property
     def sizes(self) -> dict[str, Var]:
         """The symbolic sizes of the program, by names that only one has."""
-        found = dict.fromkeys(v for op in self.program.stages.values() for t in (*op.inputs, *op.outputs)
-                              for e in t.extents for v in vars_of(e))  # fmt: skip
+        extents = dict.fromkeys(
+            e for op in self.program.stages.values() for t in (*op.inputs, *op.outputs) for e in t.extents
+        )
+        found = dict.fromkeys(v for e in extents for v in vars_of(e))
         counted = Counter(v.name for v in found)
         return {v.name: v for v in found if counted[v.name] == 1}
 

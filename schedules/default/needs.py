@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from schedules.program import inputs_first
 from tedsl.lang.expr import Expr, Read
-from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import reads_of, substitute_all
 
 __all__ = ["Needs", "ReadsBehind"]
@@ -46,6 +46,7 @@ class ReadsBehind:
     def __init__(self, looks_through: Callable[[Operation], bool]) -> None:
         self.looks_through = looks_through
         self.found: dict[Read, tuple[Read, ...]] = {}
+        self.own: dict[Tensor, list[Read]] = {}  # by what is looked through
 
     def of(self, read: Read) -> tuple[Read, ...]:
         """The reads at the place of a read; none where it is not looked through."""
@@ -53,6 +54,8 @@ class ReadsBehind:
             op, behind = read.tensor.op, tuple[Read, ...]()
             if isinstance(op, Compute) and self.looks_through(op):
                 here: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
-                behind = tuple(reads_of(substitute_all(reads_of((op.bodies[read.tensor.index],)), here)))
+                if read.tensor not in self.own:
+                    self.own[read.tensor] = reads_of((op.bodies[read.tensor.index],))
+                behind = tuple(reads_of(substitute_all(self.own[read.tensor], here)))
             self.found[read] = behind
         return self.found[read]

@@ -76,7 +76,7 @@ class _Search:
         self.found: list[_Walk] = []
         self.alike: dict[Hashable, list[_Walk]] = {}
         self.of: dict[Operation, _Walk] = {}
-        self.kept: list[Read] = []  # nodes whose numbers are in use
+        self.at: dict[Read, tuple[tuple[int, ...], list[Axis], int]] = {}  # which keeps what is numbered
 
     def walks(self, alone: Set[str]) -> list[_Walk]:
         """The stages that can be one, inputs before users; none of those named in `alone`."""
@@ -140,18 +140,25 @@ class _Search:
         arrays: dict[Place, int] = {}
         pending = list(reads_of((value,)))
         for count, read in enumerate(pending):
-            at, loops = tuple(map(id, read.indices)), free_axes(read.indices)
+            at, loops, size = self._at(read)
             inner = read.tensor.op
             if inner in self.of:
                 walks.add((self.of[inner], at))
             if not sums:
                 continue
-            arrays[read.tensor, at] = 0 if sums.isdisjoint(loops) else _points(loops)
+            arrays[read.tensor, at] = 0 if sums.isdisjoint(loops) else size
             if count < MOST_READS:
                 pending += self.behind.of(read)
-        self.kept += pending
         most = max(arrays.values(), default=0)
         return walks | {place for place, size in arrays.items() if size and SHARE * size >= most}
+
+    def _at(self, read: Read) -> tuple[tuple[int, ...], list[Axis], int]:
+        """Where something is read: its indices by number, their loops, and how many points these have."""
+        found = self.at.get(read)
+        if found is None:
+            loops = free_axes(read.indices)
+            found = self.at[read] = tuple(map(id, read.indices)), loops, _points(loops)
+        return found
 
     def _is_apart(self, walk: _Walk, op: Compute) -> bool:
         """Whether neither needs the other, what is one stage already taken together, nor is part of other rows."""

@@ -32,8 +32,10 @@ __all__ = [
 # The largest symbolic size: a little room below 2**31 keeps index arithmetic such as i + 8 from wrapping.
 SIZE_MAX = 2**31 - 1 - 2**20
 
-# Keyed by class and fields, children by id: an entry dies with its node, and a node keeps its children alive.
+# Keyed by class and fields, nodes and what is there for good by id: an entry dies with its node, which keeps its
+# children alive.
 _INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+_REFERENCES: dict[tuple[Any, ...], Callable[[], Any]] = _INTERNED.data  # type: ignore[attr-defined]  # read at once
 # Two threads that write the same expression must get the same node. Reentrant, since a collection may run code.
 _INTERNING = freed_in_children(threading.RLock())
 
@@ -50,6 +52,7 @@ class Expr(Operators["Expr"], RichFormula):
     __slots__ = ("__weakref__", "dtype")
     dtype: DType
     children: tuple[Expr, ...] = ()  # a slot of the nodes that have some: walks ask every node
+    _below: tuple[Expr, ...] | None = ()  # likewise: what `traverse.topological` found, None before it looked
     is_weak: bool = False  # an int or a condition of axes, extents and Python numbers alone: see tedsl.lang.weak
     # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
     _text: ClassVar[Callable[[Expr], str]]
@@ -179,6 +182,12 @@ def _interned(key: tuple[Any, ...], dtype: DType, **fields: object) -> Any:
         return node
 
 
+def _known(key: tuple[Any, ...]) -> Any:
+    """The node that is known by `key`, or None."""
+    reference = _REFERENCES.get(key)
+    return None if reference is None else reference()
+
+
 def _ids(nodes: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(map(id, nodes))
 
@@ -195,8 +204,8 @@ class Const(Expr):
 
     def __new__(cls, value: bool | int | float, dtype: DType, *, typed: bool = False) -> Const:
         is_weak = dtype is INT32 and not typed
-        key = (cls, _bits(value), str(dtype), is_weak)
-        node: Const | None = _INTERNED.get(key)
+        key = (cls, _bits(value), id(dtype), is_weak)
+        node: Const | None = _known(key)
         if node is None:
             node = _interned(key, dtype, value=value, is_weak=is_weak)
         return node
@@ -244,15 +253,16 @@ class Formal(Expr):
 class Apply(Expr):
     """A pointwise operation on operands that are already promoted."""
 
-    __slots__ = ("args", "children", "fn", "is_weak")
+    __slots__ = ("_below", "args", "children", "fn", "is_weak")
     fn: Fn
     args: tuple[Expr, ...]
 
     def __new__(cls, fn: Fn, args: tuple[Expr, ...], dtype: DType) -> Apply:
-        key = (cls, fn, _ids(args), str(dtype))
-        node: Apply | None = _INTERNED.get(key)
+        key = (cls, id(fn), id(dtype), *map(id, args))
+        node: Apply | None = _known(key)
         if node is None:
-            node = _interned(key, dtype, fn=fn, args=args, children=args, is_weak=_is_weak(fn, args, dtype))
+            is_weak = _is_weak(fn, args, dtype)
+            node = _interned(key, dtype, fn=fn, args=args, children=args, is_weak=is_weak, _below=None)
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
@@ -295,16 +305,16 @@ def unmarked(expr: Expr) -> Expr:
 class Read(Expr):
     """An element of a tensor; every index must be in bounds where the value is used."""
 
-    __slots__ = ("children", "indices", "tensor")
+    __slots__ = ("_below", "children", "indices", "tensor")
     tensor: Tensor
     indices: tuple[Expr, ...]
 
     def __new__(cls, tensor: Tensor, indices: tuple[Expr, ...]) -> Read:
         indices = tuple([unmarked(index) for index in indices])
         key = (cls, id(tensor), _ids(indices))
-        node: Read | None = _INTERNED.get(key)
+        node: Read | None = _known(key)
         if node is None:
-            node = _interned(key, tensor.dtype, tensor=tensor, indices=indices, children=indices)
+            node = _interned(key, tensor.dtype, tensor=tensor, indices=indices, children=indices, _below=None)
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
@@ -314,7 +324,7 @@ class Read(Expr):
 class Reduce(Expr):
     """Component `index` of `reducer` over `values` for all points of `axes` at which `where` holds."""
 
-    __slots__ = ("axes", "children", "index", "reducer", "values", "where")
+    __slots__ = ("_below", "axes", "children", "index", "reducer", "values", "where")
     reducer: Reducer
     values: tuple[Expr, ...]
     axes: tuple[Axis, ...]
@@ -325,10 +335,11 @@ class Reduce(Expr):
         cls, reducer: Reducer, values: tuple[Expr, ...], axes: tuple[Axis, ...], where: Expr, index: int = 0
     ) -> Reduce:
         key = (cls, id(reducer), _ids(values), _ids(axes), id(where), index)
-        node: Reduce | None = _INTERNED.get(key)
+        node: Reduce | None = _known(key)
         if node is None:
             fields = {"reducer": reducer, "values": values, "axes": axes, "where": where, "index": index}
-            node = _interned(key, reducer.result_dtype(values, index), children=(*values, where), **fields)
+            dtype, children = reducer.result_dtype(values, index), (*values, where)
+            node = _interned(key, dtype, children=children, _below=None, **fields)
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:

@@ -25,26 +25,47 @@ __all__ = [
     "topological",
 ]
 
+FEW = 32  # nodes that are kept with the one above them
+
 
 def topological(roots: Expr | Iterable[Expr]) -> list[Expr]:
     """Every node below the roots, operands before users, in the order a reader meets them."""
-    if isinstance(roots, Expr) and not roots.children:
-        return [roots]
-    stack: list[Any] = [roots] if isinstance(roots, Expr) else list(roots)[::-1]
-    order: list[Expr] = []
-    seen: set[Expr] = set()
+    if isinstance(roots, Expr):
+        if not roots.children:
+            return [roots]
+        if roots._below:
+            return [*roots._below, roots]
+        stack: list[Any] = [roots]
+    else:
+        stack = list(roots)[::-1]
+    order: dict[Expr, None] = {}
     while stack:
         node = stack.pop()
         if node is None:
-            order.append(stack.pop())
-        elif node not in seen:
-            seen.add(node)
+            node = stack.pop()
+            if node._below is None:
+                _remember(node)
+            order[node] = None
+        elif node not in order:
             children = node.children
-            if children:  # then comes the node, which a mark tells from one that is yet to be seen
+            if children and not node._below:  # then comes the node, which a mark tells from one that is yet to be seen
                 stack += (node, None, *children[::-1])
             else:
-                order.append(node)
-    return order
+                order.update(dict.fromkeys(node._below or ()))
+                order[node] = None
+    return list(order)
+
+
+def _remember(node: Expr) -> None:
+    """Keep with a node what is below it where that is little; those below it are looked at."""
+    found: dict[Expr, None] = {}
+    for child in node.children:
+        if child.children and not child._below:
+            found = {}
+            break
+        found.update(dict.fromkeys(child._below or ()))
+        found[child] = None
+    object.__setattr__(node, "_below", tuple(found) if len(found) <= FEW else ())
 
 
 def rebuild(root: Expr, rule: Callable[[Expr], Expr]) -> Expr:
@@ -55,15 +76,15 @@ def rebuild(root: Expr, rule: Callable[[Expr], Expr]) -> Expr:
 def rebuild_all(roots: Iterable[Expr], rule: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
     """`rebuild` of several roots that share nodes."""
     roots = tuple(roots)
-    new: dict[Expr, Expr] = {}
+    new: dict[Expr, Expr] = {}  # what is another one
     for node in topological(roots):
-        if node.children:
-            children = tuple([new[c] for c in node.children])
-            same = all(map(operator.is_, children, node.children))
-            new[node] = rule(node if same else node.with_children(children))
-        else:
-            new[node] = rule(node)
-    return tuple([new[r] for r in roots])
+        given, children = node, node.children
+        if children and not new.keys().isdisjoint(children):
+            given = node.with_children(tuple([new.get(c, c) for c in children]))
+        made = rule(given)
+        if made is not node:
+            new[node] = made
+    return tuple([new.get(r, r) for r in roots])
 
 
 def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
@@ -121,6 +142,8 @@ def free_axes(roots: Expr | Iterable[Expr]) -> list[Axis]:
     if isinstance(roots, Expr) and not roots.children:
         return [roots] if isinstance(roots, Axis) else []
     order = topological(roots)
+    if not any(isinstance(node, Reduce) for node in order):
+        return [node for node in order if isinstance(node, Axis)]
     free: dict[Expr, dict[Axis, None]] = {}
     for node in order:
         mine: dict[Axis, None] = {node: None} if isinstance(node, Axis) else {}

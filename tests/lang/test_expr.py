@@ -285,3 +285,43 @@ def test_operands_that_need_no_promotion_make_the_node_that_promotion_makes(
     for now, (f, b) in zip(found, pairs, strict=True):
         want = made(f, a, b)
         assert now is want or (isinstance(want, str) and now == want), (f, a, b)
+
+
+def _plainly(roots: list[Expr]) -> list[Expr]:
+    """What `topological` means, by recursion."""
+    order: dict[Expr, None] = {}
+
+    def visit(node: Expr) -> None:
+        if node not in order:
+            for child in node.children:
+                visit(child)
+            order[node] = None
+
+    for root in roots:
+        visit(root)
+    return list(order)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_walks_meet_nodes_in_one_order_whatever_was_walked_before(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    scalar = te.placeholder((), name="s")
+    made: list[Expr] = [x[i], x[j], te.cast(i, "float32"), te.const(float(seed)), scalar[()]]
+    for _ in range(60):
+        a, b = (made[k] for k in draw.integers(max(0, len(made) - 12), len(made), 2))
+        made.append(
+            (a + b, te.select(a < b, a, x[j]), te.exp(a), te.sum(a * b, axis=te.reduce_axis(8, "k")))[draw.integers(4)]
+        )
+    for _ in range(40):
+        roots = [made[k] for k in draw.integers(0, len(made), draw.integers(1, 4))]
+        assert [id(n) for n in topological(roots)] == [id(n) for n in _plainly(roots)]
+        assert [id(n) for n in topological(roots[0])] == [id(n) for n in _plainly(roots[:1])]
+
+
+def test_what_walks_keep_lives_no_longer_than_its_node() -> None:
+    node = te.exp(x[i] * 3.5) + 1
+    kept = weakref.ref(topological(node)[-2])
+    assert kept() is not None
+    del node
+    gc.collect()
+    assert kept() is None

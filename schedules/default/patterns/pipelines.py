@@ -98,6 +98,7 @@ class _Search:
         self.rw, self.costs, self.machine = rw, costs, machine
         self.busy: set[Operation] = set()  # in a pipeline already
         self.outside = {*kept, *read_by_checks(rw.stages)}
+        self.phased: dict[Operation, bool] = {}  # what was asked: every root asks all stages before it
 
     def is_free(self, op: Operation) -> bool:
         """Whether the loops of a stage may be those of a pipeline."""
@@ -113,7 +114,9 @@ class _Search:
         """
         if self.costs.element[op] < self.machine.least.shared:
             return False
-        return bool(phases_of(op, set(op.axes[:-1]), self.costs.inlined))
+        if op not in self.phased:
+            self.phased[op] = bool(phases_of(op, set(op.axes[:-1]), self.costs.inlined))
+        return self.phased[op]
 
     def along(self, root: Compute, rows: Axis) -> Pipeline | None:
         """The pipeline of a stage along one of its loops, where it pays."""

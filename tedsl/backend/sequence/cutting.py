@@ -60,7 +60,7 @@ def least_kernels(program: Compilation) -> int:
 
 def _is_on_rows(program: Compilation) -> bool:
     """Whether its pixels are rows of numbers, which they are in one kernel: parts of a cut one keep axes as written."""
-    return program.facts.merging is not None and interleaved(program.inputs, program.outputs) is not None
+    return interleaved(program.inputs, program.outputs) is not None and program.facts.merging is not None
 
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
