@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
+from benchmarks.halide_cameras import CAMERAS
 from benchmarks.halide_images import IMAGES
 from benchmarks.halide_kit import GRAY, App, extent, func, host, image as floats, largest_difference, words
 from benchmarks.halide_laplacian import LAPLACIAN
@@ -179,6 +180,7 @@ APPS = (
     *LAYERS,
     *LEVELS,
     LAPLACIAN,
+    *CAMERAS,
 )
 
 
