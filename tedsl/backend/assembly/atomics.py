@@ -22,6 +22,8 @@ _LOAD = re.compile(rf"^  ({NAME}) = load ([^,]+), ptr ({NAME}), ")
 
 def compared_twice(lines: Sequence[str]) -> str | None:
     """An exchange in a loop that still reads its element, or that is of a form that is not known."""
+    if not _has_exchanges(lines):
+        return None
     places: set[str] = set()
     inside = False
     for line in lines:
@@ -39,6 +41,8 @@ def compared_twice(lines: Sequence[str]) -> str | None:
 
 def compared_once(lines: list[str]) -> list[str]:
     """The lines of a module, with what such a loop holds in the place of what it would read again."""
+    if not _has_exchanges(lines):
+        return lines
     made = list(lines)
     for begin, line in enumerate(lines):
         if _START.match(line) is None:
@@ -53,3 +57,7 @@ def compared_once(lines: list[str]) -> list[str]:
             if load is not None and load[3] == place:
                 made[at] = f"  {load[1]} = bitcast {kind} {held} to {load[2]}"
     return made
+
+
+def _has_exchanges(lines: Sequence[str]) -> bool:
+    return any(" = cmpxchg " in line for line in lines)

@@ -19,8 +19,10 @@ _CHOICE = re.compile(rf"^\s+({NAME}) = select (?:[a-z]+ )*<(\d+) x i1> \S+, <\d+
 _BITWISE = re.compile(rf"^\s+({NAME}) = (?:tail )?(and|or|xor|fneg|bitcast|call)\b(.*)$")
 
 
-def fenced(lines: Sequence[str]) -> list[str]:
+def fenced(lines: list[str]) -> list[str]:
     """The lines of a module, with a fence before every such choice."""
+    if not _has_choices(lines):
+        return lines
     made: list[str] = []
     shapes: set[str] = set()
     for line, sides, choice in _choices(lines):
@@ -35,7 +37,11 @@ def fenced(lines: Sequence[str]) -> list[str]:
 
 def unfenced(lines: Sequence[str]) -> str | None:
     """A line that chooses a bitwise combination as it is."""
-    return next((line for line, sides, _ in _choices(lines) if sides), None)
+    return next((line for line, sides, _ in _choices(lines) if sides), None) if _has_choices(lines) else None
+
+
+def _has_choices(lines: Sequence[str]) -> bool:
+    return any(" = select " in line and _CHOICE.match(line) is not None for line in lines)
 
 
 def _choices(lines: Sequence[str]) -> Iterator[tuple[str, list[str], Any]]:

@@ -19,12 +19,12 @@ import struct
 from collections.abc import Iterable, Set
 
 from tedsl.backend.assembly.products import (
-    DEFINED,
     Condition,
     Instruction,
     Lane,
     MarkedProduct,
     MarkedProducts,
+    defined,
     pair,
     shape,
 )
@@ -34,6 +34,7 @@ from tedsl.backend.scalars import float32_math, float64_math, wide_math
 __all__ = ["fused"]
 
 _CONSTANT = re.compile(r"0x[0-9A-F]{16}")
+_TOUCHED = ("xor", "fadd", "fsub")
 _SUFFIX = {"float": "f32", "double": "f64"}
 
 
@@ -59,14 +60,15 @@ class _Function:
         """The lines of the function."""
         made: list[str] = []
         for line in self.lines:
-            match = DEFINED.match(line)
-            own = None if match is None else self.products.made.get(match[1])
-            if match is None or own is None:
+            found = defined(line) if any(kind in line for kind in _TOUCHED) else None
+            name, kind, _ = found or ("", "", "")
+            own = self.products.made.get(name) if kind in _TOUCHED else None
+            if own is None:
                 made.append(line)
-            elif own.kind == "xor" and (without := self.products.without_mark(match[1], own)) is not None:
+            elif kind == "xor" and (without := self.products.without_mark(name, own)) is not None:
                 made.append(without)
-            elif own.kind in ("fadd", "fsub") and self.has_fma:
-                made += self._sum(match[1], own, declared) or [line]
+            elif kind != "xor" and self.has_fma:
+                made += self._sum(name, own, declared) or [line]
             else:
                 made.append(line)
         return made

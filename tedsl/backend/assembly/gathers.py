@@ -94,7 +94,8 @@ class _Function:
         self.shared: dict[str, SharedLanes] = {}
 
     def gathered(self, declared: dict[str, None]) -> list[str]:
-        if not any("insertelement" in line for line in self.lines):
+        inserted = (_DEFINED.match(line) for line in self.lines if " = insertelement " in line)
+        if not any(match and _is_last(match[3]) for match in inserted):
             return self.lines
         for at, line in enumerate(self.lines):
             match = _DEFINED.match(line)

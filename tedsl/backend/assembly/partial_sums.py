@@ -91,7 +91,7 @@ def summed_side_by_side(lines: list[str], features: Set[str]) -> list[str]:
 
 def _rewritten(function: list[str], module: list[str], made: list[str], features: Set[str]) -> list[str]:
     products = MarkedProducts(function)
-    if not any(products.is_loose(name) for name in products.made):
+    if not products.has_loose:
         return function
     body = FunctionBody(function)
     lines = list(function)
@@ -240,7 +240,8 @@ def _line(
         values = iter(_ARRIVING.findall(text))
         arriving = ", ".join(f"[ {renamed.get(value, value)}, {label} ]" for value, label in values)
         return f"  {renamed[own.name]} = phi {text.partition(' ')[0]} {arriving}"
-    if kind == "xor" and (without := products.without_mark(own.name, products.made[own.name])) is not None:
+    known = products.made.get(own.name) if kind == "xor" else None
+    if known is not None and (without := products.without_mark(own.name, known)) is not None:
         text = without.partition(" = xor ")[2]
     if own.name in sums:
         flags = "reassoc contract "

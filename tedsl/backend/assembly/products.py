@@ -7,19 +7,22 @@ product changes its sign, moves to other lanes, is chosen under a condition; or 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tedsl.backend.assembly.text import NAME
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["DEFINED", "FLOATS", "Condition", "Instruction", "Lane", "MarkedProduct", "MarkedProducts", "pair", "shape"]
+__all__ = [
+    "FLOATS", "Condition", "Instruction", "Lane", "MarkedProduct", "MarkedProducts", "defined", "pair", "shape",
+]  # fmt: skip
 
 FLOATS = ("float", "double")
 _KINDS = (
     "fmul|fadd|fsub|fneg|bitcast|xor|select|shufflevector|insertelement|extractelement|sext|zext|freeze|phi|load|shl"
 )
-DEFINED = re.compile(rf"^  ({NAME}) = (?:tail )?({_KINDS}) (.*?)(?:, ![\w.]+ !\d+)*$")
+_DEFINED = re.compile(rf"  ({NAME}) = (?:tail )?({_KINDS}) (.*)$")
+_METADATA = re.compile(r"(?:, ![\w.]+ !\d+)+$")
 _TYPE = re.compile(r"(?:<(\d+) x (\w+)>|(\w+)) (.*)$")
 _FLAGS = re.compile(r"^(?:nneg |nuw |nsw )+")
 _ARRIVING = re.compile(r"\[ (.+?), %")
@@ -66,18 +69,42 @@ class Condition:
     adds_nothing: bool
 
 
+def defined(line: str) -> tuple[str, str, str] | None:
+    """The name, the kind and the operands of an instruction that a product may go through."""
+    match = _DEFINED.match(line)
+    if match is None:
+        return None
+    text = match[3]
+    return match[1], match[2], _METADATA.sub("", text) if ", !" in text else text
+
+
+class _Instructions:
+    """Those of a function by name, each read when it is first asked for: most never are."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._texts = {found[0]: found[1:] for found in map(defined, lines) if found is not None}
+        self._read: dict[str, Instruction | None] = {}
+
+    def get(self, name: str) -> Instruction | None:
+        """The instruction of a name, if it has a form that is known."""
+        if name not in self._read:
+            text = self._texts.get(name)
+            self._read[name] = None if text is None else _parsed(*text)
+        return self._read[name]
+
+    def of_kind(self, kind: str) -> Iterator[str]:
+        """The names of the instructions of a kind."""
+        return (name for name, (own, _) in self._texts.items() if own == kind)
+
+
 class MarkedProducts:
     """What the instructions of a function make."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.head = lines[0]
-        self.made: dict[str, Instruction] = {}
+        self.made = _Instructions(lines)
         self._products: dict[str, MarkedProduct | None] = {}
         self._zeros: dict[str, bool | None] = {}
-        for line in lines:
-            match = DEFINED.match(line)
-            if match is not None and (found := _parsed(match[2], match[3])) is not None:
-                self.made[match[1]] = found
 
     def marked(self, name: str) -> MarkedProduct | None:
         """The product that a name stands for, if it is one that is marked."""
@@ -159,7 +186,7 @@ class MarkedProducts:
         """What LLVM makes of a sum that is taken under a condition: the product there, and else a zero."""
         wrap: str | None = None
         if chosen.kind == "bitcast":
-            wrap, chosen = chosen.operands[1], self.made.get(chosen.operands[0], chosen)
+            wrap, chosen = chosen.operands[1], self.made.get(chosen.operands[0]) or chosen
         if chosen.kind != "select":
             return None
         test, *branches = chosen.operands
@@ -185,6 +212,11 @@ class MarkedProducts:
             name = own.operands[0]
             own = self.made.get(name)
         return False
+
+    @property
+    def has_loose(self) -> bool:
+        """Whether there is any such mark."""
+        return any(map(self.is_loose, self.made.of_kind("shl")))
 
     def is_loose(self, name: str) -> bool:
         """Whether a number is the argument that is 0 as the mark of such a product, twice as large."""
