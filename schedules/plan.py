@@ -59,11 +59,13 @@ from tedsl.analysis.bounds import bounds_of
 from tedsl.analysis.sizes import vars_of
 from tedsl.analysis.terms import product_of
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import ScheduleError
-from tedsl.lang.expr import Axis, Const, Var
+from tedsl.lang.expr import Axis, Const, Expr, Read, Var
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
-from tedsl.lang.tensor import Compute, Extern, Operation, Tensor
+from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Tensor
+from tedsl.lang.traverse import substitute
 
 __all__ = ["MEMORIES", "Plan", "Step", "call_of", "described", "dimensions", "receiver_of"]
 
@@ -521,12 +523,14 @@ class Plan:
             raise ScheduleError(f"{d.stage} is an output, all of which is needed: {d.axis!r} from 0 to {whole}")
         for name in self.program.readers[d.stage]:
             for read in self.program.stages[name].reads:
-                low, high = bounds_of(read.indices[place]).numbers if read.tensor.op is op else (None, None)
-                if (low is not None and low < d.begin) or (high is not None and high >= end):
-                    raise ScheduleError(
-                        f"{name} reads {read}, whose index is from {low} to {high}, expected within {d.begin} to "
-                        f"{end - 1}; promise no less than what is read"
-                    )
+                if read.tensor.op is op:
+                    _check_promise(d, name, read, read.indices[place])
+        if isinstance(op, Scan) and place not in op.dims:  # of its own elements it reads those of the steps before
+            promised = Axis(d.axis, Const(d.extent, INT32), begin=Const(d.begin, INT32))
+            for read in op.reads:
+                if any(read.tensor is state for state in op.states):
+                    own = substitute(read.indices[place], {op.axes[place]: promised})
+                    _check_promise(d, d.stage, read, own)
 
     def _bounded(self, d: BoundExtent | Bound, op: Operation) -> Plan:
         """The loops over that axis, where nothing has been made of them yet, have the extent that is promised."""
@@ -618,6 +622,16 @@ class Plan:
         for other in others:
             plan = plan.after(replace(other, directive=replace(other.directive, stage=d.partial)))
         return plan
+
+
+def _check_promise(d: Bound, reader: str, read: Read, index: Expr) -> None:
+    """Refuse a read that is known to leave what is promised."""
+    (low, high), last = bounds_of(index).numbers, d.begin + d.extent - 1
+    if (low is not None and low < d.begin) or (high is not None and high > last):
+        raise ScheduleError(
+            f"{reader} reads {read}, whose index is from {low} to {high}, expected within {d.begin} to {last}; promise "
+            "no less than what is read"
+        )
 
 
 def _terms(op: Operation) -> int | None:

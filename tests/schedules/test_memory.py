@@ -153,6 +153,22 @@ def test_a_bound_of_what_is_computed_or_read_in_pieces(cut: str) -> None:
     np.testing.assert_array_equal(te.build(x, near, schedule=s)(values), te.interpret(near, {x: values}))
 
 
+def test_a_bound_leaves_what_a_scan_reads_of_itself() -> None:
+    """Which was found out when the kernel was called."""
+    x = te.placeholder((3,), "int32", name="x")
+    made = te.scan((8, 4), lambda s, i, j: te.select(i == 0, x[0] + j, s.at(i - 1, j - 1, mode="clamp")), axis=0)
+    output = te.compute((2,), lambda k: made[7, 1] + k, name="output")
+    s = te.Schedule(output)
+    with pytest.raises(te.ScheduleError, match="whose index is from 0 to 2, expected within 1 to 3"):
+        s[made].bound("j", 1, 3)
+    made = te.scan((8, 4), lambda s, i, j: te.select(i == 0, x[0] + j, s[i - 1, j] + 1), axis=0)
+    output = te.compute((2,), lambda k: made[7, 1] + k, name="output")
+    s = te.Schedule(output)
+    s[made].bound("j", 1, 3)
+    values = np.arange(3, dtype="int32")
+    np.testing.assert_array_equal(te.build(x, output, schedule=s)(values), te.interpret(output, {x: values}))
+
+
 def test_a_scatter_is_folded_along_its_rows_alone() -> None:
     """Where points may lie anywhere all of them are computed for any: the call failed."""
     i, k = te.reduce_axis(7, "i"), te.reduce_axis(4, "k")
