@@ -24,7 +24,7 @@ __all__ = [
 Range = tuple[int, int]
 Known = MutableMapping[Expr, Range]
 INT32_MAX = integer_bounds(INT32)[1]
-FEW = 16
+FEW, MANY_BITS = 16, 16
 
 
 def range_of(expr: Expr, known: Known | None = None) -> Range:
@@ -56,15 +56,31 @@ def may_wrap(expr: Expr, known: Known) -> bool:
 
 
 def wraps_early(expr: Expr) -> bool:
-    """Whether an expression might leave its dtype though no size is above 16 and all that is read is 0.
+    """Whether an expression might leave its dtype for sizes whose product is at most 65536, where all that is read is 0.
 
     That it may wrap for larger ones says nothing: an array of which the index `i*n + j` wraps cannot be held.
     """
-    known = with_sizes(expr, (0, FEW))
+    known = with_sizes(expr, (0, max(FEW, 1 << MANY_BITS // max(1, _degree(expr)))))
     order = topological(expr)
     for node in order:
         range_of(node, known)
     return any(leaves(node, known) for node in order)
+
+
+def _degree(expr: Expr) -> int:
+    """How many sizes are multiplied at most: two in `i*n + j`."""
+    degrees: dict[Expr, int] = {}
+    for node in topological(expr):
+        below = [degrees[c] for c in node.children]
+        if isinstance(node, Axis):
+            degrees[node] = max([1, *(_degree(e) for e in (node.begin, node.extent) if e is not None)])
+        elif isinstance(node, Apply) and node.fn is Fn.POW and isinstance(node.args[1], Const):
+            degrees[node] = below[0] * max(1, int(node.args[1].value))
+        elif isinstance(node, Apply) and node.fn is Fn.MUL:
+            degrees[node] = sum(below)
+        else:
+            degrees[node] = int(isinstance(node, Var)) or max(below, default=0)
+    return degrees[expr]
 
 
 def with_sizes(expr: Expr, sizes: Range) -> Known:

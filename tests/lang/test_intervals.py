@@ -77,7 +77,18 @@ def test_an_extent_that_is_no_number_is_that_of_an_array_that_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "early"), [(lambda i, n: i * n, False), (lambda i, n: i * n * n * n * n * n * n * n * n, True)]
+    ("build", "early"),
+    [
+        (lambda i, n: i * n, False),
+        (lambda i, n: i * n * n * n * n * n * n * n * n, True),
+        (lambda i, n: i * 4096 + 4095, False),
+        (lambda i, n: i * n * 1000, False),
+        (lambda i, n: te.reduce_axis(n * n, "whole") * n + i, False),
+        (lambda i, n: n**4 * i, False),
+        (lambda i, n: i * (1 << 27), True),
+        (lambda i, n: te.cast(te.cast(i, "int64") * (1 << 27), "int32"), True),
+        (lambda i, n: te.cast(te.cast(i, "int64") * 1000, "int32"), False),
+    ],
 )
 def test_what_wraps_for_small_sizes(build: Any, early: bool) -> None:
     n = te.var("n")
