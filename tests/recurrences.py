@@ -64,7 +64,7 @@ class _Drawing:
     def __init__(self, draw: st.DrawFn, large: bool, form: str) -> None:
         self.draw, self.large, self.form = draw, large, form
         self.inputs: list[te.Tensor] = []
-        self.dtype = "float64"
+        self.dtype = "float64" if form == "integers" else self.pick(("float64",) * 6 + ("float32", "float16"))
         self.reverse = self.chance(3)
 
     # What is drawn.
@@ -77,10 +77,10 @@ class _Drawing:
         return bool(self.draw(st.integers(1, times)) == times)
 
     def size(self) -> int:
-        return int(self.pick((5, 8, 16, 33, 64) if self.large else (2, 3, 4, 5)))
+        return int(self.pick((5, 8, 16, 33, 64) if self.large else (1, 2, 3, 4, 5)))
 
     def steps(self) -> int:
-        return int(self.pick((9, 17, 40) if self.large else (3, 4, 5, 7)))
+        return int(self.pick((9, 17, 40) if self.large else (2, 3, 4, 5, 7)))
 
     def source(self, shape: Sequence[int], dtype: str | None = None) -> te.Tensor:
         made = te.placeholder(tuple(shape), dtype or self.dtype, name=f"x{len(self.inputs)}")
