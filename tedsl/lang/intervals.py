@@ -56,7 +56,7 @@ def may_wrap(expr: Expr, known: Known) -> bool:
 
 
 def wraps_early(expr: Expr) -> bool:
-    """Whether an expression might leave its dtype for sizes whose product is at most 65536, where all that is read is 0.
+    """Whether an expression might leave its dtype for sizes of a product up to 65536, where all that is read is 0.
 
     That it may wrap for larger ones says nothing: an array of which the index `i*n + j` wraps cannot be held.
     """

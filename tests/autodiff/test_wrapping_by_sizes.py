@@ -1,4 +1,4 @@
-"""Integers that wrap from some size on: gradients are those of the numbers that are there, of sizes not known either."""
+"""Integers that wrap from some size on: gradients are of the numbers that are there, where sizes are not known, too."""
 
 from __future__ import annotations
 
