@@ -88,6 +88,7 @@ class Split(LoopDirective):
 
     rewrites   for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): if io*f + ii < n: s[i -> io*f + ii]
     checks     factor > 0; the loop exists, is serial, and the new names are free
+    `length` is the text of a factor made of sizes, in place of the number: "(n + 15) // 16" makes at most 16 parts.
     `exact` promises that f divides n wherever the stage is computed, so that no guard is left. `tail` says what becomes
     of a rest: "guard" tests each iteration, "predicate" masks vectors, "shift" moves the last iterations inwards, so
     that some elements are computed twice, and "round_up" is for extents that have no rest; "" leaves it to us: where
@@ -102,6 +103,12 @@ class Split(LoopDirective):
     factor: int
     exact: bool = False
     tail: str = ""
+    length: str = ""
+
+    @property
+    def step(self) -> int | None:
+        """The factor, if it is a number."""
+        return None if self.length else self.factor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
+from schedules.cases import position_of
 from schedules.directives import (
     TAILS,
     AlwaysPartition,
@@ -34,11 +35,13 @@ from schedules.directives import (
     Vectorize,
 )
 from tedsl.analysis.iteration import free_dimensions, is_stepped
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import simplify_extent
+from tedsl.lang.scalar_text import Style, expression_text
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter
 from tedsl.lang.traverse import conjuncts, free_axes
 
@@ -51,6 +54,7 @@ __all__ = [
     "base_of",
     "check_positive",
     "definitions_of",
+    "factor_of",
     "is_rounded",
     "nest_of",
     "one_of",
@@ -254,10 +258,12 @@ def transformed(nest: Nest, directive: LoopDirective) -> Nest:
 
 def _split(nest: Nest, d: Split) -> Nest:
     level = _serial(nest, d.loop)
-    check_positive(d.factor, "factor")
     if d.tail:
         one_of(d.tail, TAILS, "tail", "tails")
     _free_names(nest, (d.outer, d.inner), {d.loop})
+    if d.length:
+        return _split_by_sizes(nest, d, level, factor_of(nest, d.length))
+    check_positive(d.factor, "factor")
     whole = level.constant
     outer = replace(
         level,
@@ -274,6 +280,24 @@ def _split(nest: Nest, d: Split) -> Nest:
         return _replaced(nest, {d.loop: (outer, inner)}, let)
     guard += " (masked)" if guard and d.tail == "predicate" else ""
     return _replaced(nest, {d.loop: (outer, inner)}, f"{d.loop} = {d.outer}*{d.factor} + {d.inner}{guard}")
+
+
+def factor_of(nest: Nest, text: str) -> Expr:
+    """A factor that is made of the sizes of a nest."""
+    sizes = {v.name: v for level in nest.levels for v in vars_of(level.extent)}
+    return simplify_extent(fn.as_expr(fn.maximum(position_of(text, sizes), 1)))
+
+
+def _split_by_sizes(nest: Nest, d: Split, level: Level, factor: Expr) -> Nest:
+    """The loop in parts of a length that is known when it runs; the last one may be shorter."""
+    if d.exact or d.tail not in ("", "guard"):
+        raise ScheduleError(f"the factor {d.length} may leave a rest; leave out exact and tail, or give a number")
+    count = simplify_extent(fn.as_expr((level.extent + (factor - 1)) // factor))
+    outer = replace(level, name=d.outer, extent=count, constant=None)
+    inner = replace(level, name=d.inner, extent=factor, constant=None)
+    length = expression_text(factor, Style(prefix=""))
+    let = f"{d.loop} = {d.outer}*({length}) + {d.inner}   if {d.loop} < {level.extent}"
+    return _replaced(nest, {d.loop: (outer, inner)}, let)
 
 
 def _fuse(nest: Nest, d: Fuse) -> Nest:

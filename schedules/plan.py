@@ -108,7 +108,8 @@ def _arguments(directive: Directive) -> list[str]:
     if isinstance(directive, Split):
         names = f"names=({directive.outer!r}, {directive.inner!r})"
         tail = [f"tail={directive.tail!r}"] if directive.tail else []
-        return [repr(directive.loop), str(directive.factor), names, *["exact=True"] * directive.exact, *tail]
+        factor = repr(directive.length) if directive.length else str(directive.factor)
+        return [repr(directive.loop), factor, names, *["exact=True"] * directive.exact, *tail]
     if isinstance(directive, Pack):
         return [repr(directive.source), repr(directive.order), repr(directive.factors), repr(directive.copy)]
     if isinstance(directive, HoistStorage) and not directive.consumer:
@@ -228,7 +229,7 @@ class Plan:
         found: dict[Axis, int] = {}
         said = self._said_of_loops(stage)
         vectors = {d.loop for d in said if isinstance(d, Vectorize)}
-        splits = {d.loop: d.factor for d in said if isinstance(d, Split) and d.inner in vectors}
+        splits = {d.loop: d.step for d in said if isinstance(d, Split) and d.step and d.inner in vectors}
         for level in nest_of(stage, self.program.stages[stage], "body").levels if splits else ():
             if level.name in splits:
                 found.update((a, splits[level.name]) for a in level.origin if isinstance(a, Axis))
@@ -670,8 +671,10 @@ def _half_of(d: Rfactor, nest: Nest, steps: tuple[Step, ...]) -> tuple[Half | No
     if not mine:
         return None, others
     (split,) = mine
+    if split.step is None:
+        raise ScheduleError(f"{d.loop!r} comes from a split by {split.length}; rfactor needs one by a number")
     is_outer = split.outer == d.loop
-    return Half(is_outer, split.factor, split.inner if is_outer else split.outer), others
+    return Half(is_outer, split.step, split.inner if is_outer else split.outer), others
 
 
 _NUMBER: dict[type[Directive], str] = {AlignStorage: "multiple", FoldStorage: "factor"}

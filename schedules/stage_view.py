@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from schedules.cases import condition_text, position_text
+from schedules.cases import condition_text, position_of, position_text
 from schedules.directives import (
     AlignStorage,
     AlwaysPartition,
@@ -49,8 +49,9 @@ from schedules.loops import Nest, base_of, definitions_of, nest_of, one_of
 from schedules.placing.regions import extent_there
 from schedules.plan import Plan, Step, dimensions, receiver_of
 from schedules.written.loop_names import known_as
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang.errors import ScheduleError, user_location
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.keywords import spoken
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Operation, Scan, Scatter, Tensor
@@ -195,21 +196,32 @@ class StageView(Rich):
     # Loops
 
     def split(
-        self, loop: Any, factor: int, names: tuple[str, str] | None = None, exact: bool = False, tail: str | None = None
+        self, loop: Any, factor: Any, names: tuple[str, str] | None = None, exact: bool = False, tail: str | None = None
     ) -> tuple[Loop, Loop]:
         """for i in [0, n): s   ->   for io in [0, ceil(n/f)): for ii in [0, f): s[i -> io*f + ii]
 
         `tail` says what the last iterations do where the factor does not divide the extent: "guard" tests
         each one, "predicate" masks the loads and stores of vectors, "shift" moves them inward (some elements
         are computed twice). "round_up" is a promise that the factor divides it, and refused where it does not.
+        A factor may be made of sizes, also as text: `(n + 15) // 16` makes at most 16 parts of n iterations.
         """
         old = self._loop(loop, "split")
         if names is not None and (not isinstance(names, (tuple, list)) or len(names) != 2):
             raise TypeError(f"split at {user_location()}: names holds those of both loops, found {names!r:.40}")
         outer, inner = names or (self._fresh(f"{old}o"), self._fresh(f"{old}i"))
-        made = self._split(old, outer, inner, _whole(factor, "split", "factor"), exact, tail)
+        by = self._factor(factor)
+        made = self._split(old, outer, inner, by, exact, tail)
         self._add(made, call=self._call("split", old, factor, tail=tail))
         return self._handles(outer, inner)  # type: ignore[return-value]
+
+    def _factor(self, factor: Any) -> int | str:
+        """A factor as a number, or as the text of what is made of sizes."""
+        sizes = self.schedule.plan.sizes
+        try:
+            text = position_text(factor, sizes) if isinstance(factor, (str, Expr)) else ""
+        except ScheduleError as error:
+            raise ScheduleError(f"split at {user_location()}: {error}") from None
+        return text if vars_of(position_of(text or "0", sizes)) else _whole(factor, "split", "factor")
 
     def tile(
         self, i: Any, j: Any, i_factor: int, j_factor: int, tail: str | None = None
@@ -483,11 +495,12 @@ class StageView(Rich):
         return f"s[{self.name!r}]{init}.{verb}({', '.join(given)})"
 
     def _split(
-        self, old: str, outer: str, inner: str, factor: int, exact: bool = False, tail: str | None = None
+        self, old: str, outer: str, inner: str, factor: int | str, exact: bool = False, tail: str | None = None
     ) -> Split:
+        number, length = (factor, "") if isinstance(factor, int) else (1, factor)
         return Split(
-            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=factor, exact=exact,
-            tail="" if tail is None else tail,
+            stage=self.name, definition=self.definition, loop=old, outer=outer, inner=inner, factor=number, exact=exact,
+            tail="" if tail is None else tail, length=length,
         )  # fmt: skip
 
     def _inner(

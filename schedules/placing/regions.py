@@ -105,7 +105,7 @@ def cut_short(plan: Plan, stage: str) -> set[Axis | int]:
         d = step.directive
         if isinstance(d, Split) and not (d.exact or d.tail in ("shift", "round_up")):
             level = nest.level(d.loop)
-            if level.known is None or level.known % d.factor:
+            if level.known is None or d.step is None or level.known % d.step:
                 found |= level.origin
         assert isinstance(d, LoopDirective)
         nest = transformed(nest, d)
@@ -170,7 +170,7 @@ def strides_of(plan: Plan, stage: str) -> dict[str, int | None]:
         d = step.directive
         if isinstance(d, Split):
             stride = found.pop(d.loop, 1)
-            found[d.outer], found[d.inner] = None if stride is None else stride * d.factor, stride
+            found[d.outer], found[d.inner] = None if stride is None or d.step is None else stride * d.step, stride
         elif isinstance(d, Fuse):
             found[d.fused] = None
     return found

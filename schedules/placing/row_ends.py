@@ -76,16 +76,17 @@ def _of_stage(plan: Plan, name: str, places: Mapping[str, Placement], *, repeats
 def _may_shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> bool:
     """Whether the last iterations of a split can begin earlier, and something is gained."""
     known, names = level.known, dimensions(d.stage, plan.program.stages[d.stage])
-    if d.loop not in names:
+    step = d.step
+    if d.loop not in names or step is None:
         return False
     is_vector = becomes_vectors(plan.loops[d.stage, "body"], d)
     if places[d.stage].kind == "at":
         return is_vector and is_long(plan, d, places)
-    if d.stage not in plan.program.final or known is None or known < d.factor or known % d.factor == 0:
+    if d.stage not in plan.program.final or known is None or known < step or known % step == 0:
         return False
     if not _may_be_repeated(plan, d.stage, places):
         return False
-    return is_vector or (_slides_inside(plan, d, places) and (-known % d.factor) <= MOST_TWICE * known)
+    return is_vector or (_slides_inside(plan, d, places) and (-known % step) <= MOST_TWICE * known)
 
 
 def _slides_inside(plan: Plan, d: Split, places: Mapping[str, Placement]) -> bool:

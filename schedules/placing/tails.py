@@ -38,6 +38,11 @@ def check_tails(plan: Plan, places: Mapping[str, Placement]) -> None:
             nest = transformed(nest, step.directive)  # type: ignore[arg-type]
 
 
+def _step(d: Split) -> int:
+    """The factor, which is a number where a tail is asked for that needs to know it."""
+    return d.step or 1
+
+
 def divides(factor: int, level: Level) -> bool:
     """Whether a factor divides the extent of a loop, whatever its symbols are."""
     rest = simplify_extent(fn.as_expr(level.extent % factor))
@@ -52,7 +57,7 @@ def _is_case_of(plan: Plan, d: Split, level: Level) -> bool:
             rest, zero = part.args
             known = isinstance(zero, Const) and zero.value == 0 and isinstance(rest, Apply) and rest.fn is Fn.MOD
             if known and rest.children[0] is level.extent and isinstance(by := rest.children[1], Const):
-                return int(by.value) % d.factor == 0
+                return int(by.value) % _step(d) == 0
     return False
 
 
@@ -69,7 +74,7 @@ def is_long(plan: Plan, d: Split, places: Mapping[str, Placement]) -> bool:
         begin = between.index(place.store) + 1 if place.store in between else 0
         if moves_along(plan, d.stage, dim, outside[begin:]):
             return False
-    return least_there(plan, d.stage, dim) >= d.factor
+    return least_there(plan, d.stage, dim) >= _step(d)
 
 
 def _guard(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
@@ -77,16 +82,16 @@ def _guard(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) 
 
 
 def _round_up(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
-    if level.constant is not None and level.constant % d.factor == 0:
+    if level.constant is not None and level.constant % _step(d) == 0:
         return ""
-    if not divides(d.factor, level) and not _is_case_of(plan, d, level):
+    if not divides(_step(d), level) and not _is_case_of(plan, d, level):
         return (
-            f"tail='round_up' computes up to a multiple of {d.factor}, expected of the extent of {d.loop!r}, found "
+            f"tail='round_up' computes up to a multiple of {_step(d)}, expected of the extent of {d.loop!r}, found "
             f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'"
         )
     if places[d.stage].kind != "root":
         return (
-            f"tail='round_up' needs a multiple of {d.factor} wherever {d.stage} is computed; inside a loop that is "
+            f"tail='round_up' needs a multiple of {_step(d)} wherever {d.stage} is computed; inside a loop that is "
             f"part of its {level.extent}: say how much by bound_extent({d.loop!r}, ...), or take tail='guard'"
         )
     return ""
@@ -103,13 +108,13 @@ def _shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) 
         if is_long(plan, d, places):
             return ""
         return (
-            f"tail='shift' needs at least {d.factor} iterations of {d.loop!r} wherever {d.stage} is computed, and "
+            f"tail='shift' needs at least {_step(d)} iterations of {d.loop!r} wherever {d.stage} is computed, and "
             "inside a loop there may be fewer; compute it at the root, or take tail='guard'"
         )
     known = level.known
-    if known is None or known < d.factor:
+    if known is None or known < _step(d):
         return (
-            f"tail='shift' moves the last {d.factor} iterations of {d.loop!r} inwards, expected at least {d.factor}, "
+            f"tail='shift' moves the last {_step(d)} iterations of {d.loop!r} inwards, expected at least {_step(d)}, "
             f"found {level.extent}; take a smaller factor, or tail='guard'"
         )
     return ""

@@ -41,7 +41,7 @@ def tiles_of(plan: Plan, stage: str) -> Tiles:
     if any(v.kind != "serial" or len(v.origin) > 1 for v in levels) or len(order) != len(others):
         return NONE
     whole = {v.name: a for v in nest_of(stage, op, "body").levels for a in v.origin if isinstance(a, Axis)}
-    splits = {d.inner: d for d in said if isinstance(d, Split) and d.loop in whole and not d.tail}
-    tiles = {whole[splits[v.name].loop]: splits[v.name].factor for v in inner if v.name in splits}
+    splits = {d.inner: d for d in said if isinstance(d, Split) and d.step and d.loop in whole and not d.tail}
+    tiles = {whole[splits[v.name].loop]: splits[v.name].step or 1 for v in inner if v.name in splits}
     fits = all((number(axis.extent) or 0) >= count for axis, count in tiles.items())
     return (tiles, order) if len(tiles) == len(inner) > 0 and set(order) == others and fits else NONE

@@ -167,7 +167,10 @@ class Boxes:
         for d in (s.directive for s in self.plan.loops.get((stage, "body"), ())):
             if isinstance(d, Split):
                 made.append((d, n := sizes.pop(d.loop)))
-                sizes[d.outer], sizes[d.inner] = None if n is None else -(-n // d.factor), of(d.factor)
+                sizes[d.outer], sizes[d.inner] = (
+                    None if n is None or d.step is None else -(-n // d.step),
+                    None if d.step is None else of(d.step),
+                )
             elif isinstance(d, Fuse):
                 n, m = sizes.pop(d.outer), sizes.pop(d.inner)
                 made.append((d, m))
@@ -219,11 +222,11 @@ def _moved(axis: Interval | None, iterations: Interval | None) -> Interval | Non
 
 def _joined(outer: Interval | None, inner: Interval | None, size: Ends | None, d: Split) -> Interval | None:
     """The iterations of a loop that was split; none where all are beyond its end."""
-    if outer is None or inner is None or size is None or not fits(*outer, *inner, size):
+    if outer is None or inner is None or size is None or d.step is None or not fits(*outer, *inner, size):
         return None
-    begins = [o * d.factor for o in outer]
+    begins = [o * d.step for o in outer]
     if d.tail == "shift":
-        begins = [np.minimum(b, np.maximum(size - d.factor, 0)) for b in begins]
+        begins = [np.minimum(b, np.maximum(size - d.step, 0)) for b in begins]
     return begins[0] + inner[0], np.minimum(begins[1] + inner[1], size - 1)
 
 

@@ -52,6 +52,11 @@ class LoopCount:
 UNKNOWN = LoopCount()
 
 
+def _parts(whole: LoopCount, step: int | None) -> LoopCount:
+    """How many parts of so many iterations a loop has."""
+    return UNKNOWN if step is None else whole.apply(lambda n: -(-n // step))
+
+
 class ExtentsThere:
     """How much of a stage is computed inside the loop of its reader, found once for each stage.
 
@@ -70,7 +75,7 @@ class ExtentsThere:
         for loop in self.plan.loops.get((stage, definition), ()) if found else ():
             d = loop.directive
             if isinstance(d, Split) and d.loop in found:
-                found[d.outer] = found.pop(d.loop).apply(lambda n, by=d.factor: -(-n // by))  # type: ignore[misc]
+                found[d.outer] = _parts(found.pop(d.loop), d.step)
             elif isinstance(d, Fuse) and not found.keys().isdisjoint((d.outer, d.inner)):
                 found[d.fused] = _product(found.pop(d.outer, UNKNOWN), found.pop(d.inner, UNKNOWN))
         return found

@@ -104,8 +104,8 @@ def _extents(axes: Sequence[Level], given: Sequence[Directive]) -> list[Extents]
         now = dict(known[-1])
         if isinstance(d, Split) and d.loop in now:
             whole = now.pop(d.loop)
-            now[d.outer] = None if whole is None else -(-whole // d.factor)
-            now[d.inner] = d.factor if whole is None else min(whole, d.factor)
+            now[d.outer] = None if whole is None or d.step is None else -(-whole // d.step)
+            now[d.inner] = d.step if whole is None or d.step is None else min(whole, d.step)
         elif isinstance(d, Fuse) and d.outer in now:
             outer, inner = now.pop(d.outer), now.pop(d.inner)
             now[d.fused] = None if outer is None or inner is None else outer * inner

@@ -240,3 +240,33 @@ def test_under_what_conditions_stages_read_is_found_once(monkeypatch: pytest.Mon
     s["a"].compute_at(b, "i").vectorize("j", 8)
     assert [least_there(s.plan, "a", axis) for axis in (1, 0, 1)] == [89, 1, 89]
     assert len(found) <= 1
+
+
+@pytest.mark.parametrize("parts", ["(n + 3) // 4", "n // 7", "maximum(n - 5, 0) // 3 + 2"])
+def test_a_factor_made_of_sizes(parts: str) -> None:
+    """Parts of a length that is known when the kernel runs: also where it is 0, or more than there is."""
+    n = te.var("n")
+    A = te.placeholder((n, 5), name="A")
+    C = te.compute((n, 5), lambda i, j: A[i, j] * 2 + A[n - 1 - i, j], name="C")
+    s = te.Schedule(C)
+    outer, inner = s[C].split("i", parts)
+    s[C].parallel(outer)
+    assert [loop.name for loop in (outer, inner)] == ["io", "ii"]
+    assert "for io <" in str(s)
+    written = {"C": C}
+    exec(s.code(), written)
+    assert str(written["s"]) == str(s)
+    kernel = te.build(A, C, schedule=s)
+    for rows in (1, 2, 6, 7, 8, 40):
+        a = np.arange(rows * 5, dtype="float32").reshape(rows, 5)
+        np.testing.assert_array_equal(kernel(a), a * 2 + a[::-1])
+
+
+def test_a_factor_made_of_sizes_leaves_a_rest() -> None:
+    n = te.var("n")
+    A = te.placeholder((n,), name="A")
+    C = te.compute((n,), lambda i: A[i] * 2, name="C")
+    assert "may leave a rest" in refusal(lambda: te.Schedule(C)[C].split("i", (n + 3) // 4, exact=True))
+    assert "no size 'm'" in refusal(lambda: te.Schedule(C)[C].split("i", "m // 4"))
+    with pytest.raises(TypeError, match="must be an integer"):
+        te.Schedule(C)[C].split("i", "4")

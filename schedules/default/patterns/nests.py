@@ -26,6 +26,7 @@ from schedules.directives import (
     CutAt,
     Definition,
     Directive,
+    LoopDirective,
     Parallel,
     Reorder,
     Specialize,
@@ -33,7 +34,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
-from schedules.loops import nest_of
+from schedules.loops import nest_of, transformed
 from schedules.machine import Machine
 from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
@@ -299,15 +300,44 @@ class GroupLoops:
         if not threads:
             return task
         tasks = self.machine.choose("tasks", TASKS, root.name)
+        shares = "" if blocks else self._shares(root, task, tasks * self.machine.cores)
+        if shares:
+            return self._shared_out(root, task, shares)
         chunk = 1 if blocks else min(-(-outer_points // (tasks * self.machine.cores)), LONGEST_TASK)
         if chunk > 1:
-            nest = nest_of(root.name, root, "body")
-            outer, inner = nest.fresh("task"), nest.fresh("row")
-            self.say(Split(stage=root.name, loop=task, outer=outer, inner=inner, factor=chunk))
-            self.say(Parallel(stage=root.name, loop=outer))
-            return inner
+            return self._shared_out(root, task, chunk)
         self.say(Parallel(stage=root.name, loop=task))
         return task
+
+    def _shared_out(self, root: Compute, loop: str, chunk: int | str) -> str:
+        """A loop in parts for threads; the loop within a part."""
+        nest = nest_of(root.name, root, "body")
+        outer, inner = nest.fresh("task"), nest.fresh("row")
+        factor, length = (chunk, "") if isinstance(chunk, int) else (1, chunk)
+        self.say(Split(stage=root.name, loop=loop, outer=outer, inner=inner, factor=factor, length=length))
+        self.say(Parallel(stage=root.name, loop=outer))
+        return inner
+
+    def _shares(self, root: Compute, loop: str, tasks: int) -> str:
+        """How many iterations of a loop of unknown length are a task, as text made of sizes; none of a known one.
+
+        At most so many tasks, and each of so much work that a thread is worth waking.
+        """
+        said = (d for d in self.rw.directives if d.stage == root.name and isinstance(d, LoopDirective))
+        nest = functools.reduce(
+            transformed, (d for d in said if d.definition == "body"), nest_of(root.name, root, "body")
+        )
+        sizes, extent = self.plan.sizes, nest.level(loop).extent
+        inside = [v.extent for v in nest.levels[nest.position(loop) + 1 :]]
+        names = [v for e in (extent, *inside) for v in vars_of(e)]
+        if number(extent) is not None or any(sizes.get(v.name) is not v for v in names):
+            return ""
+        sums = root.reduction.axes if root.reduction is not None else ()
+        work = max(1, self._work() // points((*root.axes, *sums)))
+        least: Expr = fn.as_expr(max(1, self.machine.least.nest_threads // 2 // work))
+        for size in inside:
+            least = least // fn.maximum(size, 1) if number(size) is None else least // max(1, number(size) or 1)
+        return position_text(fn.maximum((extent + (tasks - 1)) // tasks, least), sizes)
 
     def _short(self, root: Compute) -> list[Axis]:
         """Last axes that fill no vector, at each place of which something else is read: they are written out."""
@@ -484,7 +514,8 @@ class GroupLoops:
             return list(axes[:depth])
         chosen: list[Axis] = []
         for axis in axes:
-            if axis is vector or (chosen and points(chosen) >= TASKS * self.machine.cores):
+            known = [number(a.extent) or 1 for a in chosen]  # others may turn out to be 1
+            if axis is vector or (chosen and math.prod(known) >= TASKS * self.machine.cores):
                 break
             chosen.append(axis)
         return chosen

@@ -196,7 +196,7 @@ def _is_small(op: Scan) -> bool:
 
 def _blocks(say: Sequence[Directive], level: Level) -> int:
     """How many iterations are left of a loop that was split."""
-    factor = next(d.factor for d in say if isinstance(d, Split) and d.loop == level.name)
+    factor = next(d.step or 1 for d in say if isinstance(d, Split) and d.loop == level.name)
     return -(-typical(level.extent) // factor)
 
 

@@ -24,6 +24,7 @@ from tedsl.backend.assembly.min_max import extremes
 from tedsl.backend.assembly.nontemporal import streamed, tags_of
 from tedsl.backend.assembly.partial_sums import summed_side_by_side
 from tedsl.backend.assembly.prefetch import fetched_ahead
+from tedsl.backend.assembly.quotients import divided_as_doubles
 from tedsl.backend.assembly.reciprocals import multiplied
 from tedsl.backend.assembly.scatters import scattered
 from tedsl.lang.dataclass import dataclass
@@ -65,6 +66,10 @@ PASSES = (
     Pass("scatters", "faster", lambda lines, _: scattered(lines), lambda around: "avx512" in around.features),
     Pass(
         "clamped loads", "faster", lambda lines, _: loaded_under_masks(lines), lambda around: "avx2" in around.features
+    ),
+    Pass(
+        "quotients", "faster", lambda lines, around: divided_as_doubles(lines, around.features),
+        lambda around: "avx2" in around.features,
     ),
     Pass("exponentials", "faster", lambda lines, around: scaled(lines, around.features)),
     Pass("extremes", "faster", lambda lines, around: extremes(lines, around.features)),

@@ -15,7 +15,7 @@ import halide as hl
 
 from schedules import directives as d
 from schedules.cases import condition_of
-from schedules.loops import Level, base_of, nest_of
+from schedules.loops import Level, base_of, factor_of, nest_of
 from schedules.machine import Machine
 from schedules.placing.ahead import is_asked_ahead, room_ahead, why_in_turn
 from schedules.placing.placement import placed
@@ -155,9 +155,9 @@ def _may_round(plan: Plan, loops: Loops) -> bool:
             said = step.directive
             if isinstance(said, d.Split):
                 extent = known.pop(said.loop, None)
-                if said.exact and (extent is None or extent % said.factor):
+                if said.exact and (extent is None or said.step is None or extent % said.step):
                     return True
-                known.update({said.outer: None, said.inner: said.factor})
+                known.update({said.outer: None, said.inner: said.step})
             elif isinstance(said, d.Fuse):
                 known.update(dict.fromkeys((said.outer, said.inner, said.fused)))
     return False
@@ -308,6 +308,8 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
                 _prefetch(loops, step, stages, lowered)
             elif isinstance(step.directive, d.Specialize):
                 _specialize(plan, loops, step.directive, lowered)
+            elif isinstance(step.directive, d.Split):
+                _split(loops, step.directive, _factor(plan, step.directive, lowered))
             elif isinstance(step.directive, (d.ComputeWith, d.CutAt)):
                 continue  # when all stages have their loops; when they were lowered
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
@@ -339,7 +341,16 @@ def _is_taken_apart(plan: Plan, loops: Loops, v: d.Vectorize, lowered: Lowered) 
     return plan.nest(v.stage, v.definition).level(v.loop).known == 2 and halves_floats(loops.stage, lowered.inlined)
 
 
-def _split(loops: Loops, s: d.Split) -> None:
+def _factor(plan: Plan, s: d.Split, lowered: Lowered) -> Any:
+    """The factor of a split; one that is made of sizes that are no arguments of this kernel is one."""
+    if not s.length:
+        return s.factor
+    symbols: dict[Expr, Any] = {v: hl.Expr(p) for v, p in lowered.sizes.items()}
+    found = factor_of(plan.beginning(s.stage, s.definition), s.length)
+    return plain(found, symbols) if all(v in symbols for v in vars_of(found)) else 1
+
+
+def _split(loops: Loops, s: d.Split, factor: Any) -> None:
     known = loops.known[s.definition]
     old = known.pop(s.loop)
     if s.loop in loops.tiles:
@@ -354,7 +365,7 @@ def _split(loops: Loops, s: d.Split) -> None:
         tail = EXACT
     if s.tail:
         tail = _tail(loops, s)
-    loops.definitions[s.definition].split(old, outer, inner, s.factor, tail)
+    loops.definitions[s.definition].split(old, outer, inner, factor, tail)
     known.update({s.outer: outer, s.inner: inner})
 
 
@@ -430,7 +441,7 @@ def _partition(policy: Any) -> Callable[[Loops, Any], None]:
 
 
 _LOOPS: dict[type, Callable[[Loops, Any], None]] = {
-    d.Split: _split, d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
+    d.Fuse: _fuse, d.Reorder: _reorder, d.Vectorize: _vectorize, d.Unroll: _simple("unroll"),
     d.Parallel: _parallel, d.Atomic: _atomic,
     d.NeverPartition: _partition(hl.Partition.Never), d.AlwaysPartition: _partition(hl.Partition.Auto),
     d.GpuBlocks: _gpu("gpu_blocks"), d.GpuThreads: _gpu("gpu_threads"),
