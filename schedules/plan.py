@@ -7,7 +7,6 @@ is the fold of its directives, which is also how a saved one is read back.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, replace
 from functools import partial
@@ -56,7 +55,6 @@ from schedules.pieces import in_order
 from schedules.program import ProgramStages
 from schedules.rewrites import Half, cache_read, cache_write, clone, pack, rfactor
 from tedsl.analysis.bounds import bounds_of
-from tedsl.analysis.sizes import vars_of
 from tedsl.analysis.terms import product_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
@@ -197,12 +195,7 @@ class Plan:
     @property
     def sizes(self) -> dict[str, Var]:
         """The symbolic sizes of the program, by names that only one has."""
-        extents = dict.fromkeys(
-            e for op in self.program.stages.values() for t in (*op.inputs, *op.outputs) for e in t.extents
-        )
-        found = dict.fromkeys(v for e in extents for v in vars_of(e))
-        counted = Counter(v.name for v in found)
-        return {v.name: v for v in found if counted[v.name] == 1}
+        return self.program.sizes
 
     def operation(self, stage: str) -> Operation:
         known = self.program.stages

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Expr, Read
+from tedsl.lang.expr import Expr, Read, Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of
@@ -49,6 +51,14 @@ class ProgramStages:
     def final(self) -> frozenset[str]:
         """The stages that hold outputs."""
         return frozenset(self.names[t.op] for t in self.outputs if t.op in self.names)
+
+    @cached_property
+    def sizes(self) -> dict[str, Var]:
+        """The symbolic sizes, by names that only one has."""
+        extents = dict.fromkeys(e for op in self.stages.values() for t in (*op.inputs, *op.outputs) for e in t.extents)
+        found = dict.fromkeys(v for e in extents for v in vars_of(e))
+        counted = Counter(v.name for v in found)
+        return {v.name: v for v in found if counted[v.name] == 1}
 
     def current(self, tensor: Tensor) -> Tensor:
         """What a tensor of the user's program has become."""

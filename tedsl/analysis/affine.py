@@ -6,11 +6,13 @@ What is none of these (a read, a minimum, a division by a size) is refused, or s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from tedsl.lang.dtypes import INT32, INT64, integer_bounds
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.intervals import INT32_MAX, range_of, within
 from tedsl.lang.polynomials import RING, Affine, atom_form, form_over, interval
+from tedsl.lang.traverse import topological
 
 __all__ = ["affine_of", "form_of", "quotient_apart", "with_plain_indices"]
 
@@ -21,6 +23,14 @@ Inside = Callable[[Expr], Affine | None]  # what is divided in an atom that is a
 
 def affine_of(expr: Expr) -> Affine | None:
     """The quasi-affine form of an integer expression of axes and sizes; None where it has none (reads, min, select)."""
+    if any(isinstance(node, Read) for node in topological(expr)):  # whose tensors nothing here may keep
+        return None
+    return _affine_of(expr)
+
+
+@lru_cache(maxsize=1 << 12)
+def _affine_of(expr: Expr) -> Affine | None:
+    """Most are asked for by several analyses, one after another."""
     return form_of(expr, lambda node: False, lambda node: True)
 
 

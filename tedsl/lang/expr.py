@@ -166,10 +166,10 @@ E = TypeVar("E", bound=Expr)
 
 
 def _new(cls: type[E], dtype: DType, **fields: object) -> E:
-    node = object.__new__(cls)
-    object.__setattr__(node, "dtype", dtype)
+    node, give = object.__new__(cls), object.__setattr__
+    give(node, "dtype", dtype)
     for name, value in fields.items():
-        object.__setattr__(node, name, value)
+        give(node, name, value)
     return node
 
 
