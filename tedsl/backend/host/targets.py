@@ -19,6 +19,10 @@ from schedules.machine import Machine
 from tedsl.backend.host.processors import HOST_VARIABLE, figures_here, figures_of, host_words, misfit_here, words_of
 from tedsl.lang.dataclass import dataclass
 
+# How far back LLVM looks within Halide for an earlier load of what is loaded: a hundred instructions otherwise, and a
+# stage of several results is computed again for each, as they are stored in between. Halide asks at its first kernel.
+os.environ.setdefault("HL_LLVM_ARGS", "-memdep-block-scan-limit=1000")
+
 __all__ = [
     "Target",
     "cuda_target",

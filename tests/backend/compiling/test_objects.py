@@ -13,6 +13,8 @@ import halide as hl
 import numpy as np
 import pytest
 
+import tedsl as te
+from benchmarks.halide_cameras import median
 from tedsl.backend.arguments.blocks import CompiledFunction
 from tedsl.backend.compiling.objects import compile_outputs, load
 from tedsl.backend.host import files
@@ -30,6 +32,14 @@ def _resident_kib() -> int:
 
 def _mappings() -> list[str]:
     return Path("/proc/self/maps").read_text().splitlines()
+
+
+def test_what_several_results_share_is_computed_once() -> None:
+    """LLVM forgot after a hundred instructions what it had loaded: each result was computed anew (264 loads)."""
+    image, head = te.placeholder((128, 256), name="image"), te.placeholder((128, 256), name="head")
+    gradient = te.differentiate(median(image), [image], head=head)
+    text = te.build([image, head], gradient, target="x86-64-v4").source("llvm")
+    assert text.count("= load <16 x float>") < 150
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads Linux's /proc")
