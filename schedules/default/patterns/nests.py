@@ -17,6 +17,7 @@ from schedules.default.patterns.feeding import Fed, Feeding
 from schedules.default.patterns.phases import phases_of
 from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rewriting import Rewriting, fused, loop_names
+from schedules.default.shares import share_of
 from schedules.default.sizes import typical
 from schedules.directives import (
     BoundExtent,
@@ -319,25 +320,13 @@ class GroupLoops:
         return inner
 
     def _shares(self, root: Compute, loop: str, tasks: int) -> str:
-        """How many iterations of a loop of unknown length are a task, as text made of sizes; none of a known one.
-
-        At most so many tasks, and each of so much work that a thread is worth waking.
-        """
+        """How many iterations of a loop of unknown length are a task, each worth waking a thread."""
         said = (d for d in self.rw.directives if d.stage == root.name and isinstance(d, LoopDirective))
-        nest = functools.reduce(
-            transformed, (d for d in said if d.definition == "body"), nest_of(root.name, root, "body")
-        )
-        sizes, extent = self.plan.sizes, nest.level(loop).extent
-        inside = [v.extent for v in nest.levels[nest.position(loop) + 1 :]]
-        names = [v for e in (extent, *inside) for v in vars_of(e)]
-        if number(extent) is not None or any(sizes.get(v.name) is not v for v in names):
-            return ""
+        nest = nest_of(root.name, root, "body")
+        nest = functools.reduce(transformed, (d for d in said if d.definition == "body"), nest)
         sums = root.reduction.axes if root.reduction is not None else ()
         work = max(1, self._work() // points((*root.axes, *sums)))
-        least: Expr = fn.as_expr(max(1, self.machine.least.nest_threads // 2 // work))
-        for size in inside:
-            least = least // fn.maximum(size, 1) if number(size) is None else least // max(1, number(size) or 1)
-        return position_text(fn.maximum((extent + (tasks - 1)) // tasks, least), sizes)
+        return share_of(nest, loop, tasks, self.machine.least.nest_threads // 2 // work)
 
     def _short(self, root: Compute) -> list[Axis]:
         """Last axes that fill no vector, at each place of which something else is read: they are written out."""

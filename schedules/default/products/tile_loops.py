@@ -6,21 +6,25 @@ of a tile. What is outside becomes one parallel loop.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import field
 
 from schedules.default.products.contraction import register_lanes
 from schedules.default.products.panel_stages import Panels
 from schedules.default.rewriting import fused
+from schedules.default.shares import share_of
 from schedules.directives import (
     BoundExtent,
     ComputeRoot,
     Directive,
+    LoopDirective,
     Parallel,
     Reorder,
     Split,
     Unroll,
     Vectorize,
 )
+from schedules.loops import nest_of, transformed
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis
 from tedsl.lang.extents import number
@@ -219,7 +223,7 @@ class _Order:
             return ""
         fusing, (task,) = fused(self.stage, self.outer[:1] if self.column_tasks else list(self.outer), "task")
         self._say(*fusing)
-        if self.threads:
+        if self.threads or (self.p.machine.cores > 1 and any(number(a.extent) is None for a in self.found.op.axes)):
             task = self._shared_out(task)
         inside = bool(self.column_tasks) or (bool(self.batch) and len(self.batch) == len(self.outer))
         self.loops.columns_at = task if inside else None
@@ -234,11 +238,18 @@ class _Order:
         work = found.points(found.op.axes) * found.terms // max(1, count)
         most = -(-count // (TASKS * self.p.machine.cores))
         together = min(most, SHORT // max(1, work))
-        if together < 2:
+        said = (d for d in self.loops.directives if isinstance(d, LoopDirective) and d.definition == "body")
+        nest = functools.reduce(transformed, said, nest_of(self.stage, self.p.out.op, "body"))
+        least = self.p.machine.least.product_threads // 2 // max(1, found.terms)
+        share = share_of(nest, task, TASKS * self.p.machine.cores, least)
+        if not share and not self.threads:
+            return task
+        if not share and together < 2:
             self._say(Parallel(stage=self.stage, loop=task))
             return task
         shared, one = f"{task}s", f"{task}_one"
-        self._say(Split(stage=self.stage, loop=task, outer=shared, inner=one, factor=together))
+        factor = 1 if share else together
+        self._say(Split(stage=self.stage, loop=task, outer=shared, inner=one, factor=factor, length=share))
         self._say(Parallel(stage=self.stage, loop=shared))
         return one
 
