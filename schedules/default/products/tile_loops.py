@@ -17,7 +17,7 @@ from schedules.directives import (
     BoundExtent,
     ComputeRoot,
     Directive,
-    LoopDirective,
+    Fuse,
     Parallel,
     Reorder,
     Split,
@@ -238,7 +238,7 @@ class _Order:
         work = found.points(found.op.axes) * found.terms // max(1, count)
         most = -(-count // (TASKS * self.p.machine.cores))
         together = min(most, SHORT // max(1, work))
-        said = (d for d in self.loops.directives if isinstance(d, LoopDirective) and d.definition == "body")
+        said = (d for d in self.loops.directives if isinstance(d, (Split, Fuse, Reorder)) and d.definition == "body")
         nest = functools.reduce(transformed, said, nest_of(self.stage, self.p.out.op, "body"))
         least = self.p.machine.least.product_threads // 2 // max(1, found.terms)
         share = share_of(nest, task, TASKS * self.p.machine.cores, least)
