@@ -282,6 +282,8 @@ def _ruled(
     for of, adjoint in zip(inputs, adjoints, strict=True):
         if adjoint is not None and not isinstance(adjoint, Tensor):
             hint = "; an expression becomes a tensor by te.compute" if isinstance(adjoint, Expr) else ""
+            if adjoint is NotImplemented:
+                hint = f"; te.differentiate(output, {of.name}, head) is the derivative of the definition"
             raise TypeError(
                 f"op {signature}: def_vjp at {place_of(rule)} must return tensors or None, found "
                 f"{type(adjoint).__name__} for {of.name!r}{hint}"
