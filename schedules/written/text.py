@@ -236,7 +236,7 @@ class _Printer:
         order = list(orders[-1]) if orders else names
         inside = [op.output(0).shape[names.index(n)] for n in order[order.index(names[place]) + 1 :]]
         step = math.prod(inside)
-        return "" if isinstance(step, int) and step == 1 else f", lanes {step} elements apart"
+        return "" if isinstance(step, int) and step == 1 else f", lanes {step} elements apart, each stored alone"
 
     def extent(self, level: Level, there: LoopCount | None) -> str:
         """How many iterations there are; `there` of them where the stage is computed."""

@@ -400,7 +400,7 @@ def test_printed_vectors_say_how_far_apart_their_lanes_lie() -> None:
     y = (z + 1).named("y")
     apart = te.Schedule(y)
     apart[y].reorder("j", "k", "i").vectorize("i", 8)
-    assert "vectorized, lanes (n + 1) * 3 elements apart:" in str(apart)
+    assert "vectorized, lanes (n + 1) * 3 elements apart, each stored alone:" in str(apart)
     together = te.Schedule(y)
     together[y].vectorize("k")
     assert "apart" not in str(together)
