@@ -202,4 +202,7 @@ class Gradients(tuple[Tensor, ...], Rich):
         return self.explanation
 
     def __repr__(self) -> str:
-        return "\n".join(f"d{t.name} = {r!r}" for t, r in zip(self.inputs, self, strict=True)) or "no gradients"
+        lines = [
+            f"{r!r}" if r.name == f"d{t.name}" else f"d{t.name} = {r!r}" for t, r in zip(self.inputs, self, strict=True)
+        ]
+        return "\n".join(lines) or "no gradients"

@@ -6,6 +6,7 @@ Nothing of the size of a Jacobian is formed unless a Jacobian is asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -168,6 +169,7 @@ class _Reverse:
         if fdiff is None:
             self._leave_out()
         self.prefix = common_prefix(heads, outputs)
+        self.read_once = self._read_once()
         # tensor -> consumer -> summand; a seed has no consumer
         self.seeds: dict[Tensor, list[Cotangent]] = {}
         self.summands: dict[Tensor, dict[Tensor, Tensor]] = {}
@@ -232,6 +234,18 @@ class _Reverse:
                 wanted |= {id(t) for t in op.outputs if t.dtype.is_float and id(t) not in left}
         return frozenset(wanted)
 
+    def _read_once(self) -> frozenset[Tensor]:
+        """The inputs that get their adjoint from one stage alone: it is what people know as the adjoint."""
+        readers = Counter(t for op in self.order if self._is_wanted(op) for t in self.dependencies(op))
+        return frozenset(t for t in self.inputs if readers[t] == 1)
+
+    def _is_wanted(self, op: Operation) -> bool:
+        return any(id(t) in self.wanted for t in op.outputs)
+
+    def _named(self, source: Tensor, consumer: Tensor) -> str:
+        """What the part of an adjoint is called that comes from one stage."""
+        return f"d{source.name}" if source in self.read_once else f"d{source.name}_{consumer.name}"
+
     def _leave_out(self) -> None:
         """Derivatives by what the outputs do not depend on are 0; those that somebody asks for are computed."""
         found = canceling(self.order, self.outputs, self.dependencies, lambda op: any(map(self._given, op.outputs)))
@@ -287,17 +301,22 @@ class _Reverse:
         consumer = op.output(next(iter(cotangents)))
         found: dict[Tensor, list[Tensor]] = {}
         made = []
-        for flow in flows_of(op, cotangents, self.prefix, self.wanted):
+        flows = list(flows_of(op, cotangents, self.prefix, self.wanted))
+        count = Counter(flow.source for flow in flows)
+        for flow in flows:
             if flow.within is not None:
                 self._report(consumer, flow, "gather", "within the reverse recurrence", flow.within)
                 continue
-            turned = _turned(flow, self.prefix, f"d{flow.source.name}_{consumer.name}")
+            several = f"d{flow.source.name}_{consumer.name}"
+            turned = _turned(
+                flow, self.prefix, self._named(flow.source, consumer) if count[flow.source] == 1 else several
+            )
             made.append((flow, turned))
             if turned.tensor is not None:
                 found.setdefault(flow.source, []).append(turned.tensor)
             if turned.support is not None:
                 self.supports[turned.tensor] = turned.support
-        sums = {source: written_out(parts, f"d{source.name}_{consumer.name}") for source, parts in found.items()}
+        sums = {source: written_out(parts, self._named(source, consumer)) for source, parts in found.items()}
         for source, summed in sums.items():
             reached = [t.reached for f, t in made if f.source is source and t.tensor is not None]
             self._add(source, consumer, summed, reached)

@@ -22,7 +22,7 @@ def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     kinds = {type(a) for a in call.arrays}
     if len(kinds) > 1:
         names = ", ".join(sorted(f"{k.__module__}.{k.__qualname__}" for k in kinds))
-        raise TypeError(f"op {op.signature}: arrays of different kinds: {names}; give arrays of one kind")
+        raise TypeError(f"{op.signature.title}: arrays of different kinds: {names}; give arrays of one kind")
     if all(map(is_on_gpu, call.arrays)):
         there = op.definition(call.template).traced(tuple(map(spec_of, call.arrays)))
         return into(there, call.arrays, out, mode, target="cuda")
@@ -46,14 +46,14 @@ def _viewed(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:
     device = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else 1
     if int(device) not in (1, 3):  # the CPU, or memory of it that a GPU also reads
         raise ValueError(
-            f"op {op.signature}: argument {name!r} ({type(array).__name__}) is not in the CPU's memory (DLPack device "
+            f"{op.signature.title}: argument {name!r} ({type(array).__name__}) is not in the CPU's memory (DLPack device "
             f"{int(device)}); copy it there"
         )
     try:
         viewed = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
         dtype_of_array(viewed)
     except (TypeError, BufferError, RuntimeError) as error:
-        raise TypeError(f"op {op.signature}: argument {name!r} ({type(array).__name__}): {error}") from error
+        raise TypeError(f"{op.signature.title}: argument {name!r} ({type(array).__name__}): {error}") from error
     return viewed
 
 

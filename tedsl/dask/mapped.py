@@ -51,7 +51,7 @@ def pulled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -
 def call(op: Op, taken: OpCall, out: Any, mode: Any) -> Any:
     """The op called on Dask arrays as on any others."""
     if out is not None or mode is not None:
-        raise TypeError(f"op {op.signature}: out= and mode= are for arrays in memory, found Dask arrays")
+        raise TypeError(f"{op.signature.title}: out= and mode= are for arrays in memory, found Dask arrays")
     return mapped(op, (), _arguments(taken), "te.dask.map")
 
 
@@ -77,7 +77,7 @@ def _taken(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], what: str) -
         raise TypeError(f"{what} at {user_location()}: expected an operator (te.op), found {type(op).__name__}")
     taken = op.signature.call(args, dict(kwargs))
     if not taken.arrays:
-        raise TypeError(f"{what}: op {op.signature}: no argument is an array; called at {user_location()}")
+        raise TypeError(f"{what}: {op.signature.title}: no argument is an array; called at {user_location()}")
     arrays = [a if isinstance(a, da.Array) else _embedded(a) for a in taken.arrays]
     for name, array in zip(taken.template.names, arrays, strict=True):
         if any(math.isnan(n) for n in array.shape):

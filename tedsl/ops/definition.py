@@ -60,7 +60,7 @@ class Definition(Routine):
             return first  # of the last: a Python function made by the trace is another one at each
         if not same_program(first[0], self._once(inputs)[0], inputs, inputs):
             raise ValueError(
-                f"op {self.signature}: two traces of its function differ, so that it depends on more than its "
+                f"{self.signature.title}: two traces of its function differ, so that it depends on more than its "
                 "arguments; an op may not use random numbers, counters or other state: pass them as arguments"
             )
         return first
@@ -125,7 +125,7 @@ class Definition(Routine):
         for op in stages_of(outputs):
             if isinstance(op, Placeholder) and not isinstance(op, Constant) and id(op) not in known:
                 raise ValueError(
-                    f"op {self.signature}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
+                    f"{self.signature.title}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
                     "is none of its arguments; pass it as one"
                 )
 
@@ -166,7 +166,7 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
     found: list[Tensor] = []
 
     def at() -> str:
-        return f"op {signature}, at {place_of(signature.function)}:"
+        return f"{signature.title}, at {place_of(signature.function)}:"
 
     def listed(value: Any, name: str) -> Any:
         if isinstance(value, Static):
@@ -259,7 +259,7 @@ def _by_transposing(
     dots = [placeholder(t.extents, t.dtype, name=f"{t.name}_dot") for t in inputs]
     moved = _pushed(rule, signature, outputs, inputs, dots)[position]
     floats = [d for d in dots if d.dtype.is_float]
-    return transposed(differentiate(moved, floats, head), floats, f"op {signature}: def_jvp")
+    return transposed(differentiate(moved, floats, head), floats, f"{signature.title}: def_jvp")
 
 
 def _ruled(
@@ -276,7 +276,7 @@ def _ruled(
     adjoints = [returned] if isinstance(returned, Tensor) or returned is None else list(returned)
     if len(adjoints) != len(inputs):
         raise ValueError(
-            f"op {signature}: def_vjp at {place_of(rule)} returned {len(adjoints)} adjoints for {len(inputs)} inputs "
+            f"{signature.title}: def_vjp at {place_of(rule)} returned {len(adjoints)} adjoints for {len(inputs)} inputs "
             f"({', '.join(t.name for t in inputs)}); return one for each, None where there is none"
         )
     for of, adjoint in zip(inputs, adjoints, strict=True):
@@ -285,7 +285,7 @@ def _ruled(
             if adjoint is NotImplemented:
                 hint = f"; te.differentiate(output, {of.name}, head) is the derivative of the definition"
             raise TypeError(
-                f"op {signature}: def_vjp at {place_of(rule)} must return tensors or None, found "
+                f"{signature.title}: def_vjp at {place_of(rule)} must return tensors or None, found "
                 f"{type(adjoint).__name__} for {of.name!r}{hint}"
             )
     return adjoints
@@ -296,7 +296,7 @@ def _adjoint(adjoint: Any, of: Tensor, signature: Signature) -> Tensor:
         return zeros(of.extents, of, f"d{of.name}")
     if not isinstance(adjoint, Tensor) or not same_layout(adjoint, of):
         raise ValueError(
-            f"op {signature}: def_vjp must return an adjoint of the shape and dtype of {of!r}, found {adjoint!r:.60}"
+            f"{signature.title}: def_vjp must return an adjoint of the shape and dtype of {of!r}, found {adjoint!r:.60}"
         )
     return adjoint
 
@@ -313,18 +313,18 @@ def _pushed(
         returned = rule(list(inputs), list(tangents))
     dots = [returned] if isinstance(returned, Tensor) else list(returned)
     if len(dots) != len(outputs):
-        raise ValueError(f"op {signature}: def_jvp returned {len(dots)} tangents for {len(outputs)} outputs")
+        raise ValueError(f"{signature.title}: def_jvp returned {len(dots)} tangents for {len(outputs)} outputs")
     for dot, output in zip(dots, outputs, strict=True):
         if output.dtype.is_float and not (isinstance(dot, Tensor) and same_layout(dot, output)):
             raise ValueError(
-                f"op {signature}: def_jvp must return a tangent of the shape and dtype of {output!r}, found {dot!r:.60}"
+                f"{signature.title}: def_jvp must return a tangent of the shape and dtype of {output!r}, found {dot!r:.60}"
             )
     return dots
 
 
 def _explained(signature: Signature, template: Template, error: Exception, inputs: Sequence[Tensor]) -> Exception:
     """The error of the function with the names of its arguments and what was given."""
-    message = f"op {signature} called on ({signature.given(template, inputs)}): {error}"
+    message = f"{signature.title} called on ({signature.given(template, inputs)}): {error}"
     if "is not a valid JAX type" in message:  # what its functions say of our tensors
         message += "; functions of JAX take arrays: write those of tedsl here, as te.log(x)"
     try:

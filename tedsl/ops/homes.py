@@ -59,11 +59,11 @@ def kind_of(value: Any) -> str:
 
 def plain(array: Any, name: str, signature: Signature) -> np.ndarray[Any, Any]:
     """A NumPy array without the behavior of a subclass."""
-    check_not_masked(array, f"op {signature}: argument {name!r}")
+    check_not_masked(array, f"{signature.title}: argument {name!r}")
     try:
         dtype_of_array(array)
     except TypeError as error:
-        raise TypeError(f"op {signature}: argument {name!r}: {error}") from None
+        raise TypeError(f"{signature.title}: argument {name!r}: {error}") from None
     return np.asarray(array)
 
 
@@ -89,5 +89,5 @@ def brought_together(call: OpCall, kinds: list[str], signature: Signature) -> tu
 
 
 def _constant(array: Any, name: str, signature: Signature) -> Any:
-    values = array if isinstance(array, np.ndarray) else values_of(array, f"op {signature}: argument {name!r}")
+    values = array if isinstance(array, np.ndarray) else values_of(array, f"{signature.title}: argument {name!r}")
     return constant(plain(values, name, signature), name)

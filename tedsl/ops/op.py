@@ -137,7 +137,7 @@ class Op:
         )  # whose names say nothing to its callers
         self._on_tensors = takes_variables(self._inlined) if is_ours else self._inlined
         if "out" in self.signature.parameters.parameters:
-            raise TypeError(f"op {self.signature}: the parameter 'out' has a meaning of its own; name it otherwise")
+            raise TypeError(f"{self.signature.title}: the parameter 'out' has a meaning of its own; name it otherwise")
         self._has_mode = "mode" in self.signature.parameters.parameters
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -168,7 +168,7 @@ class Op:
         reduced = by_name(self)
         if reduced is None:
             raise pickle.PicklingError(
-                f"op {self.signature}: pickled by its name, but {self.__module__}.{self.__qualname__} is not this op; "
+                f"{self.signature.title}: pickled by its name, but {self.__module__}.{self.__qualname__} is not this op; "
                 "define it at the top of a module under its own name"
             )
         return reduced
@@ -208,7 +208,7 @@ class Op:
         is used there.
         """
         if target not in ("host", "cuda"):
-            raise ValueError(f"op {self.signature}: schedule: target must be 'host' or 'cuda', found {target!r:.40}")
+            raise ValueError(f"{self.signature.title}: schedule: target must be 'host' or 'cuda', found {target!r:.40}")
         self._forget()
         self.author.schedules[target] = _checked_rule(rule, self.signature, "schedule", ("schedule", "output", "grads"))
         return rule
@@ -260,7 +260,7 @@ class Op:
     def _dispatch(self, call: OpCall, out: Any, mode: Any) -> Any:
         if not call.arrays:
             raise TypeError(
-                f"op {self.signature}: no argument is an array; called at {user_location()} "
+                f"{self.signature.title}: no argument is an array; called at {user_location()} "
                 "(numbers are static, and lists of them too: np.asarray(x) is an array)"
             )
         traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
@@ -274,7 +274,7 @@ class Op:
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
             if kind != home:
                 raise TypeError(
-                    f"op {self.signature}: argument {name!r} is a {kind_of(value)}, but {call.template.names[0]!r} is "
+                    f"{self.signature.title}: argument {name!r} is a {kind_of(value)}, but {call.template.names[0]!r} is "
                     f"a {kind_of(call.arrays[0])}; give arrays of one framework"
                 )
         if home == "tensor":
@@ -291,7 +291,7 @@ class Op:
 
     def _inlined(self, call: OpCall, out: Any, mode: Any) -> Any:
         if out is not None or mode is not None:
-            raise TypeError(f"op {self.signature}: out= and mode= are for arrays; on tensors an op is an expression")
+            raise TypeError(f"{self.signature.title}: out= and mode= are for arrays; on tensors an op is an expression")
         returned = inlined(self.signature, call.template, self.author, call.arrays)
         return map_leaves(returned, "result", lambda t, name: t.value if isinstance(t, Static) else t)
 
@@ -319,14 +319,14 @@ def _specs(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Spec, ...]:
 
 def _checked_rule(rule: Any, signature: Signature, what: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
     if not callable(rule):
-        raise TypeError(f"op {signature}: {what} expects a function, found {type(rule).__name__} ({rule!r:.40})")
+        raise TypeError(f"{signature.title}: {what} expects a function, found {type(rule).__name__} ({rule!r:.40})")
     with suppress(ValueError):  # a builtin without a signature
         found = inspect.signature(rule)
         try:
             found.bind(*parameters)
         except TypeError:
             raise TypeError(
-                f"op {signature}: {what} expects a function of ({', '.join(parameters)}), found one of {found}"
+                f"{signature.title}: {what} expects a function of ({', '.join(parameters)}), found one of {found}"
             ) from None
     checked: Callable[..., Any] = rule
     return checked

@@ -478,6 +478,7 @@ class FunctionStep:
         step.__name__ = f"step_of_{name_of(f)}"
         self.function, self.optimizer, self._run = f, optimizer, jit(step, **worth)
         self._run.signature.unspoken = frozenset(("slots", "rate"))
+        self._run.signature.label = f"train_step of {name_of(f)}"
         self.options = {"has_aux": has_aux, "clip": clip, **worth}
 
     def __reduce__(self) -> tuple[Any, ...]:

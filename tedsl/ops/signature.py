@@ -72,6 +72,7 @@ class Signature:
     """The parameters of an operator's function; messages leave out those that nobody gave who reads them."""
 
     unspoken: frozenset[str] = frozenset()
+    label: str | None = None  # what people know it by, who did not make it by te.op
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
@@ -80,7 +81,16 @@ class Signature:
 
     def __str__(self) -> str:
         """The names, as messages have them."""
-        return f"{self.name}({', '.join(name for name in self.parameters.parameters if name not in self.unspoken)})"
+        return f"{self.name}({self._spoken})"
+
+    @property
+    def title(self) -> str:
+        """What messages begin with."""
+        return f"op {self}" if self.label is None else f"{self.label}({self._spoken})"
+
+    @property
+    def _spoken(self) -> str:
+        return ", ".join(name for name in self.parameters.parameters if name not in self.unspoken)
 
     @property
     def annotated(self) -> str:
@@ -104,7 +114,7 @@ class Signature:
         try:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"op {self}: {self._unknown(kwargs) or error}") from None
+            raise TypeError(f"{self.title}: {self._unknown(kwargs) or error}") from None
         bound.apply_defaults()
         arrays: list[Any] = []
         names: list[str] = []
@@ -136,12 +146,12 @@ class Signature:
         try:
             return constant(numbers, name).op.array  # type: ignore[attr-defined]
         except ValueError as error:
-            raise ValueError(f"op {self}: argument {name!r}: {error}") from None
+            raise ValueError(f"{self.title}: argument {name!r}: {error}") from None
 
     def _static(self, value: Any, name: str) -> tuple[Any, ...]:
         key = (Expr, id(value)) if isinstance(value, Expr) else nests.static_key(value)  # kept in the template
         if key is None:
-            raise TypeError(f"op {self}: argument {name!r} of type {type(value).__name__} {nests.no_key_of(value)}")
+            raise TypeError(f"{self.title}: argument {name!r} of type {type(value).__name__} {nests.no_key_of(value)}")
         return key
 
     def misfit(self, template: Template) -> str | None:

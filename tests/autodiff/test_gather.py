@@ -275,7 +275,7 @@ def test_values_of_a_sparse_adjoint_are_computed_where_they_are_sent_from() -> N
     Y = te.compute((30,), lambda i: te.exp(X[i, i]) * 3.0, name="Y")
     g = te.placeholder((30,), "float64", name="g")
     (dX,) = te.differentiate(Y, [X], head=g)
-    assert [t.name for t in dX.op.inputs] == ["dX_Y_values"]
+    assert [t.name for t in dX.op.inputs] == ["dX_values"]
     assert te.work(dX).flops <= 4 * 60
     x, h = np.random.default_rng(0).standard_normal((30, 30)), np.arange(30.0)
     expected = np.diag(3 * np.exp(np.diag(x)) * h)

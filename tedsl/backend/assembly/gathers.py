@@ -277,6 +277,7 @@ class _Function:
                 continue
             (kind, vector), base, last = lanes[0].vector, lanes[0].base, self.defined[name][0]
             alike = all((lane.vector, lane.base) == ((kind, vector), base) for lane in lanes)
+            alike = alike and self._neighbors(lanes, element, 0) is None  # which are loaded as such
             is_signed = all(lane.widened in ("sext", "zext nneg") for lane in lanes)
             if alike and is_signed and kind == f"<{count} x i32>" and not self._is_disturbed(lanes, last):
                 vector, number = apart(vector, self.others)

@@ -40,11 +40,13 @@ def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on JAX arrays, traced ones too."""
     call = OpCall(call.template, _strong(call.arrays))
     if out is not None or mode is not None:
-        raise TypeError(f"op {op.signature}: JAX arrays cannot be written, so there is no out= and no mode= for them")
+        raise TypeError(
+            f"{op.signature.title}: JAX arrays cannot be written, so there is no out= and no mode= for them"
+        )
     for name, array in zip(call.template.names, call.arrays, strict=True):
         if str(array.dtype) not in ALL:
             raise TypeError(
-                f"op {op.signature}: argument {name!r}: dtype {array.dtype} is not supported, expected one of "
+                f"{op.signature.title}: argument {name!r}: dtype {array.dtype} is not supported, expected one of "
                 f"{', '.join(ALL)}"
             )
     routine = op.definition(call.template)
@@ -53,7 +55,7 @@ def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
         effect = effects_of(traced.outputs)
         if effect is not None:
             raise TypeError(
-                f"op {op.signature}: the extern {effect!r} has effects (pure=False), which JAX may drop or repeat; "
+                f"{op.signature.title}: the extern {effect!r} has effects (pure=False), which JAX may drop or repeat; "
                 "make it pure, or call the op on NumPy arrays"
             )
         _pure.add(traced)

@@ -44,7 +44,7 @@ def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
     """The op on tensors."""
     if torch.jit.is_tracing():
         raise TypeError(
-            f"op {op.signature}: TorchScript (torch.jit.trace) is not supported; torch.export and torch.compile are"
+            f"{op.signature.title}: TorchScript (torch.jit.trace) is not supported; torch.export and torch.compile are"
         )
     routine = op.definition(call.template)
     if out is not None or mode is not None:
@@ -111,7 +111,7 @@ def _into(op: Op, routine: Definition, call: OpCall, out: Any, mode: Any) -> Any
 
     def listed(value: Any, name: str) -> None:
         if not isinstance(value, (torch.Tensor, type(None))):
-            raise TypeError(f"op {op.signature}: {name}= must be a tensor of PyTorch, found {type(value).__name__}")
+            raise TypeError(f"{op.signature.title}: {name}= must be a tensor of PyTorch, found {type(value).__name__}")
         if value is not None:
             targets[name] = value
 
@@ -119,10 +119,10 @@ def _into(op: Op, routine: Definition, call: OpCall, out: Any, mode: Any) -> Any
     given = (*call.arrays, *targets.values())
     if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         raise RuntimeError(
-            f"op {op.signature}: out= does not support automatic differentiation, but an argument requires grad; call "
+            f"{op.signature.title}: out= does not support automatic differentiation, but an argument requires grad; call "
             "it under torch.no_grad(), or without out="
         )
-    checked(given, (*call.template.names, *targets), f"op {op.signature}")
+    checked(given, (*call.template.names, *targets), f"{op.signature.title}")
     traced = routine.traced(specs_of(call.arrays))
 
     target = target_of(call.arrays[0])
@@ -130,7 +130,7 @@ def _into(op: Op, routine: Definition, call: OpCall, out: Any, mode: Any) -> Any
         return into(traced, list(map(as_given, call.arrays)), out, mode, target=target)
 
     def memory(value: Any, name: str) -> Any:
-        return writable(value, f"op {op.signature}: {name}=")
+        return writable(value, f"{op.signature.title}: {name}=")
 
     written = into(traced, list(map(as_array, call.arrays)), out, mode, memory, tensor_of, target)
     note_writes(targets.values())
@@ -278,7 +278,7 @@ def _register(op: Op) -> Any:
     def encode(results: Sequence[Any]) -> Any:
         if len(results) != count:
             raise TypeError(
-                f"op {op.signature}: registered with {count} results, but it returned {len(results)}; annotate it, "
+                f"{op.signature.title}: registered with {count} results, but it returned {len(results)}; annotate it, "
                 "as in `-> tuple[te.Tensor, te.Tensor]`, or call it once before torch_op is asked for"
             )
         return results[0] if count == 1 else tuple(results)
@@ -290,7 +290,7 @@ def _register(op: Op) -> Any:
 def _parameter(parameter: Any, op: Op) -> str:
     """One parameter in the words of a schema: arrays have no default, static arguments have one or an annotation."""
     if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
-        raise TypeError(f"op {op.signature}: torch_op needs plain parameters, found {parameter}")
+        raise TypeError(f"{op.signature.title}: torch_op needs plain parameters, found {parameter}")
     note = (
         parameter.annotation if isinstance(parameter.annotation, str) else getattr(parameter.annotation, "__name__", "")
     )
@@ -305,7 +305,7 @@ def _parameter(parameter: Any, op: Op) -> str:
     if type(default) in _KINDS:
         return f"{_KINDS[type(default)]} {parameter.name}={_literal(default)}"
     raise TypeError(
-        f"op {op.signature}: torch_op cannot pass {parameter.name}={default!r}; its operators take tensors, bool, int, "
+        f"{op.signature.title}: torch_op cannot pass {parameter.name}={default!r}; its operators take tensors, bool, int, "
         "float, str and lists of them. Call the op itself, which can"
     )
 

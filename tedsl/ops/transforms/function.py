@@ -71,6 +71,9 @@ class Transformed(Op):
     ) -> None:
         super().__init__(rule, name, "reductions", symbolic, worth)
         self.signature = FunctionSignature(rule, name, argnums)
+        make, (f, *_) = recipe
+        inner = f.signature.label if isinstance(f, Transformed) else name_of(f)
+        self.signature.label = f"te.{make.__name__} of {inner}"
         self.isolates = isolates  # whether it differentiates by its arguments
         self.recipe = recipe
 

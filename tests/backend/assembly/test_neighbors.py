@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,27 @@ def test_borders_of_windows(width: int, dtype: str, mode: str, target: str) -> N
     out = te.compute(image.shape, window, name="out")
     values = np.random.default_rng(1).integers(0, 100, (9, width)).astype(dtype)
     np.testing.assert_array_equal(te.build(image, out, target=target)(values), te.interpret(out, {image: values}))
+
+
+def test_lanes_that_neighbors_would_share_are_taken_out_for_the_others() -> None:
+    """A second vector, a row further, is looked up at the lanes of the first, which are loaded as neighbors."""
+    first = chain(LEFT, "float").split("\n")
+    rows = [
+        "  %two = insertelement <8 x i32> poison, i32 %row, i64 0",
+        "  %rows = shufflevector <8 x i32> %two, <8 x i32> poison, <8 x i32> zeroinitializer",
+        "  %below = add nsw <8 x i32> %at, %rows",
+    ]
+    vector = "poison"
+    for k in range(8):
+        rows += [
+            f"  %f{k} = extractelement <8 x i32> %below, i64 {k}",
+            f"  %x{k} = sext i32 %f{k} to i64",
+            f"  %q{k} = getelementptr inbounds float, ptr %base, i64 %x{k}",
+            f"  %m{k} = load float, ptr %q{k}, align 1, !tbaa !1",
+            f"  %u{k} = insertelement <8 x float> {vector}, float %m{k}, i64 {k}",
+        ]
+        vector = f"%u{k}"
+    text = made("\n".join([*first[:-3], *rows, *first[-3:]]).replace("i32 %place", "i32 %place, i32 %row", 1))
+    names = re.findall(r'%(?:[\w.]+|"[^"]*")', text)
+    arguments = {"%base", "%place", "%row", "%to"}
+    assert not {n for n in names if f"{n} =" not in text} - arguments
