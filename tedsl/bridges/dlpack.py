@@ -46,8 +46,8 @@ def _viewed(array: Any, name: str, op: Op) -> np.ndarray[Any, Any]:
     device = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else 1
     if int(device) not in (1, 3):  # the CPU, or memory of it that a GPU also reads
         raise ValueError(
-            f"{op.signature.title}: argument {name!r} ({type(array).__name__}) is not in the CPU's memory (DLPack device "
-            f"{int(device)}); copy it there"
+            f"{op.signature.title}: argument {name!r} ({type(array).__name__}) is not in the CPU's memory (DLPack "
+            f"device {int(device)}); copy it there"
         )
     try:
         viewed = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)

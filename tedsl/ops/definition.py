@@ -125,8 +125,8 @@ class Definition(Routine):
         for op in stages_of(outputs):
             if isinstance(op, Placeholder) and not isinstance(op, Constant) and id(op) not in known:
                 raise ValueError(
-                    f"{self.signature.title}: its function reads the placeholder {op.name!r} defined at {op.where}, which "
-                    "is none of its arguments; pass it as one"
+                    f"{self.signature.title}: its function reads the placeholder {op.name!r} defined at {op.where}, "
+                    "which is none of its arguments; pass it as one"
                 )
 
 
@@ -276,8 +276,8 @@ def _ruled(
     adjoints = [returned] if isinstance(returned, Tensor) or returned is None else list(returned)
     if len(adjoints) != len(inputs):
         raise ValueError(
-            f"{signature.title}: def_vjp at {place_of(rule)} returned {len(adjoints)} adjoints for {len(inputs)} inputs "
-            f"({', '.join(t.name for t in inputs)}); return one for each, None where there is none"
+            f"{signature.title}: def_vjp at {place_of(rule)} returned {len(adjoints)} adjoints for {len(inputs)} "
+            f"inputs ({', '.join(t.name for t in inputs)}); return one for each, None where there is none"
         )
     for of, adjoint in zip(inputs, adjoints, strict=True):
         if adjoint is not None and not isinstance(adjoint, Tensor):
@@ -317,7 +317,8 @@ def _pushed(
     for dot, output in zip(dots, outputs, strict=True):
         if output.dtype.is_float and not (isinstance(dot, Tensor) and same_layout(dot, output)):
             raise ValueError(
-                f"{signature.title}: def_jvp must return a tangent of the shape and dtype of {output!r}, found {dot!r:.60}"
+                f"{signature.title}: def_jvp must return a tangent of the shape and dtype of {output!r}, found "
+                f"{dot!r:.60}"
             )
     return dots
 

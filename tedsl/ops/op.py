@@ -168,8 +168,8 @@ class Op:
         reduced = by_name(self)
         if reduced is None:
             raise pickle.PicklingError(
-                f"{self.signature.title}: pickled by its name, but {self.__module__}.{self.__qualname__} is not this op; "
-                "define it at the top of a module under its own name"
+                f"{self.signature.title}: pickled by its name, but {self.__module__}.{self.__qualname__} is not this "
+                "op; define it at the top of a module under its own name"
             )
         return reduced
 
@@ -274,8 +274,8 @@ class Op:
         for kind, name, value in zip(kinds, call.template.names, call.arrays, strict=True):
             if kind != home:
                 raise TypeError(
-                    f"{self.signature.title}: argument {name!r} is a {kind_of(value)}, but {call.template.names[0]!r} is "
-                    f"a {kind_of(call.arrays[0])}; give arrays of one framework"
+                    f"{self.signature.title}: argument {name!r} is a {kind_of(value)}, but {call.template.names[0]!r} "
+                    f"is a {kind_of(call.arrays[0])}; give arrays of one framework"
                 )
         if home == "tensor":
             return self._on_tensors(call, out, mode)

@@ -119,8 +119,8 @@ def _into(op: Op, routine: Definition, call: OpCall, out: Any, mode: Any) -> Any
     given = (*call.arrays, *targets.values())
     if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         raise RuntimeError(
-            f"{op.signature.title}: out= does not support automatic differentiation, but an argument requires grad; call "
-            "it under torch.no_grad(), or without out="
+            f"{op.signature.title}: out= does not support automatic differentiation, but an argument requires grad; "
+            "call it under torch.no_grad(), or without out="
         )
     checked(given, (*call.template.names, *targets), f"{op.signature.title}")
     traced = routine.traced(specs_of(call.arrays))
@@ -305,8 +305,8 @@ def _parameter(parameter: Any, op: Op) -> str:
     if type(default) in _KINDS:
         return f"{_KINDS[type(default)]} {parameter.name}={_literal(default)}"
     raise TypeError(
-        f"{op.signature.title}: torch_op cannot pass {parameter.name}={default!r}; its operators take tensors, bool, int, "
-        "float, str and lists of them. Call the op itself, which can"
+        f"{op.signature.title}: torch_op cannot pass {parameter.name}={default!r}; its operators take tensors, bool, "
+        "int, float, str and lists of them. Call the op itself, which can"
     )
 
 
