@@ -7,6 +7,7 @@ step, not once for each read of an earlier one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from autodiff.rules.sharing import common_parts, cost
@@ -134,7 +135,7 @@ def shared_of(
 
 
 def _shared_by(
-    gain: Callable[[Expr, Sequence[Expr]], float],
+    gain: Callable[[Expr, Mapping[Expr, int]], float],
     op: Scan,
     roots: Sequence[Expr],
     axes: Sequence[Axis],
@@ -144,7 +145,7 @@ def _shared_by(
     found: dict[Tensor, CommonPart] = {}
     shape = tuple(a.extent for a in axes if a.extent is not None)
     while len(found) < MOST_SHARED and (known := known_in(roots)):
-        shared = max(known, key=lambda s: gain(s.part, roots))
+        shared = _best(known, gain, Counter(node for root in roots for node in topological(root)))
         name = f"d{op.name}_shared{len(found) or ''}"
         state = ScanState(name=name, where=op.where, shape=shape, dtype=shared.part.dtype).output()
         found[state] = shared
@@ -153,13 +154,18 @@ def _shared_by(
     return sum(cost(topological((e,))) for e in (*roots, *(s.part for s in found.values()))), found
 
 
-def _gain(part: Expr, roots: Sequence[Expr]) -> float:
-    """Operations that are saved where a part is stored once."""
-    uses = sum(any(n is part for n in topological((root,))) for root in roots)
-    return _size(part, roots) * (uses - 1)
+def _best(
+    known: Sequence[CommonPart], gain: Callable[[Expr, Mapping[Expr, int]], float], uses: Mapping[Expr, int]
+) -> CommonPart:
+    return max(known, key=lambda s: gain(s.part, uses))
 
 
-def _size(part: Expr, roots: Sequence[Expr]) -> float:
+def _gain(part: Expr, uses: Mapping[Expr, int]) -> float:
+    """Operations that are saved where a part is stored once; `uses` counts the roots that hold it."""
+    return _size(part, uses) * (uses[part] - 1)
+
+
+def _size(part: Expr, uses: Mapping[Expr, int]) -> float:
     return cost(topological((part,)))
 
 

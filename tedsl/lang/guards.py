@@ -74,6 +74,7 @@ class _Cases:
         self._within: dict[tuple[_Case, Expr], _Case] = {}
         self._inside: dict[tuple[Alternatives, Expr], Alternatives] = {}
         self._joined: dict[Alternatives, _Case] = {}
+        self._either: dict[tuple[Alternatives, Alternatives], Alternatives] = {}
 
     def within(self, case: _Case, condition: Expr) -> _Case:
         """The case in which a condition holds besides."""
@@ -109,6 +110,12 @@ class _Cases:
 
     def either(self, a: Alternatives, b: Alternatives) -> Alternatives:
         """a | b; of two cases of which one implies the other the weaker stays, `c & x | c & ~x` is `c`."""
+        key = a, b
+        if key not in self._either:
+            self._either[key] = self._united(a, b)
+        return self._either[key]
+
+    def _united(self, a: Alternatives, b: Alternatives) -> Alternatives:
         kept = list(a)
         for added in b:
             case = added

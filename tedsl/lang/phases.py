@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
+from types import MappingProxyType
 
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
@@ -13,7 +14,7 @@ from tedsl.lang.folding import folded, select_node
 from tedsl.lang.intervals import may_wrap, range_of, verdict
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.tensor import Compute, Operation, Scan, StepPart, Tensor
-from tedsl.lang.traverse import rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import rebuild_all, substitute_all
 
 __all__ = ["Phase", "Unpacked", "cases_of", "part_shown", "phases_of", "read_through", "unpacked"]
 
@@ -54,7 +55,7 @@ def _phase(op: Scan, parts: Sequence[StepPart]) -> Phase:
     known: dict[Expr, Expr] = {op.steps[-1]: Const(first.phase, INT32)}
     known.update((a, Const(0, INT32)) for a in around)
     known.update(zip(box, axes, strict=True))
-    bodies = decided_all(substitute_all([op.bodies[p.output] for p in parts], known))
+    bodies = decided_all([op.bodies[p.output] for p in parts], known)
     return Phase(first.phase, axes, {p.output: b for p, b in zip(parts, bodies, strict=True)})
 
 
@@ -71,7 +72,7 @@ def cases_of(op: Scan) -> list[tuple[int, Expr, dict[int, Expr]]]:
                 within: Expr = Expr._apply(Fn.LT, axis, extent)
                 inside, known[within] = folded(Fn.AND, (inside, within), inside.dtype), TRUE
         outputs = list(phase.bodies)
-        bodies = decided_all(substitute_all([op.bodies[k] for k in outputs], known))
+        bodies = decided_all([op.bodies[k] for k in outputs], known)
         cases.append((phase.number, inside, dict(zip(outputs, bodies, strict=True))))
     return cases
 
@@ -122,18 +123,58 @@ def read_through(read: Read, parts: Mapping[Tensor, Compute]) -> Read:
     return found
 
 
-def decided_all(exprs: Iterable[Expr]) -> tuple[Expr, ...]:
-    """Expressions without the comparisons that the ranges of their axes decide, and what was chosen by them."""
+def decided_all(exprs: Iterable[Expr], known: Mapping[Expr, Expr] = MappingProxyType({})) -> tuple[Expr, ...]:
+    """Expressions with nodes replaced by what is known of them, without the comparisons that the ranges of their axes
+    decide, and what was chosen by them. Only what is chosen is looked at: of one phase all others cost no more than
+    their conditions.
+    """
     roots = tuple(exprs)
-    new: dict[Expr, Expr] = {}
-    for node in topological(roots):
-        children = tuple([new[c] for c in node.children])
-        same = all(map(is_, children, node.children))
-        new[node] = _decided(node if same else node.with_children(children))
-        if isinstance(node, Apply) and node.fn is Fn.ADD:  # what turned out to be zero was nothing but that
-            left = [n for n, o in zip(children, node.children, strict=True) if n is o or not _is_zero(n)]
-            new[node] = new[node] if len(left) == 2 else left[0] if left else children[0]
+    new: dict[Expr, Expr] = dict(known)
+    stack = list(roots[::-1])
+    while stack:
+        node = stack[-1]
+        asked = _asked_first(node)
+        answer = None if asked is None else new.get(asked)
+        needed: tuple[Expr, ...] = node.children
+        if asked is not None and answer is None:
+            needed = (asked,)
+        elif isinstance(node, Apply) and (answer is TRUE or answer is FALSE):
+            needed = (node.args[1] if answer is TRUE else node.args[2],)
+        elif answer is FALSE:
+            needed = ()
+        missing = () if node in new else [c for c in needed if c not in new]
+        if missing:
+            stack.extend(missing[::-1])
+            continue
+        stack.pop()
+        if node in new:
+            continue
+        if isinstance(node, Apply) and len(needed) == 1 and node.fn is Fn.SELECT:
+            new[node] = new[needed[0]]
+        elif isinstance(node, Reduce) and answer is FALSE:
+            new[node] = node.reducer.identity_of(node.dtype)
+        else:
+            new[node] = _rebuilt(node, new)
     return tuple([new[r] for r in roots])
+
+
+def _asked_first(node: Expr) -> Expr | None:
+    """What says which operands of a node matter."""
+    if isinstance(node, Apply):
+        return node.args[0] if node.fn is Fn.SELECT else None
+    if isinstance(node, Reduce) and not node.reducer.is_custom and node.reducer.kind == "sum":
+        return node.where
+    return None
+
+
+def _rebuilt(node: Expr, new: Mapping[Expr, Expr]) -> Expr:
+    children = tuple([new[c] for c in node.children])
+    same = all(map(is_, children, node.children))
+    if isinstance(node, Apply) and node.fn is Fn.ADD:  # what turned out to be zero was nothing but that
+        left = [n for n, o in zip(children, node.children, strict=True) if n is o or not _is_zero(n)]
+        if len(left) < 2:
+            return left[0] if left else children[0]
+    return _decided(node if same else node.with_children(children))
 
 
 def _is_zero(node: Expr) -> bool:
@@ -141,9 +182,6 @@ def _is_zero(node: Expr) -> bool:
 
 
 def _decided(node: Expr) -> Expr:
-    if isinstance(node, Reduce):
-        nothing = node.where is FALSE and not node.reducer.is_custom
-        return node.reducer.identity_of(node.dtype) if nothing and node.reducer.kind == "sum" else node
     if not isinstance(node, Apply):
         return node
     if node.fn is Fn.SELECT:
@@ -156,6 +194,8 @@ def _decided(node: Expr) -> Expr:
 
 
 def _compared(node: Apply) -> Expr:
+    if all(isinstance(a, Const) for a in node.args):
+        return folded(node.fn, node.args, node.dtype)
     if any(may_wrap(a, {}) for a in node.args):
         return node
     found = verdict(node.fn, range_of(simplify_extent(node.args[0] - node.args[1]), {}))

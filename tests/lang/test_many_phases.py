@@ -1,0 +1,69 @@
+"""Steps of many stages: what it takes to take them apart grows with their number, not with its square."""
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.lang import phases
+from tedsl.lang.expr import Read
+from tedsl.lang.tensor import Scan
+from tedsl.lang.traverse import stages_of
+
+
+def descended(start: te.Tensor, rounds: int) -> te.Tensor:
+    """Every step some rounds of steepest descent, each with sums that the next one needs."""
+
+    def step(u, t):
+        x = u[t - 1]
+        for _ in range(rounds):
+            r = te.tanh(start - te.sin(x))
+            x = x + (r * r).sum() / (1.0 + (r * r * x * x).sum()) * te.exp(-r)
+        return te.where(t == 0, start, x)
+
+    return te.scan([(4, 5)], step)
+
+
+def packed(result: te.Tensor) -> list[Scan]:
+    return [op for op in stages_of([result]) if isinstance(op, Scan) and op.parts]
+
+
+def looked_at(monkeypatch, ops) -> int:
+    """The reads that are met when scans are taken apart into their phases."""
+    seen = []
+    made = phases._rebuilt
+
+    def counted(node, new):
+        seen.extend([node] * isinstance(node, Read))
+        return made(node, new)
+
+    monkeypatch.setattr(phases, "_rebuilt", counted)
+    for op in ops:
+        assert len(phases.phases_of(op)) > 3
+        phases.cases_of(op)
+    monkeypatch.undo()
+    return len(seen)
+
+
+@pytest.mark.parametrize("of_gradient", [False, True])
+def test_a_phase_is_found_without_a_look_at_the_others(monkeypatch, of_gradient):
+    def work(rounds):
+        start = te.placeholder((5,), "float64", "start")
+        result = descended(start, rounds)
+        if of_gradient:
+            (result,) = te.differentiate(result.sum(), [start])
+        return looked_at(monkeypatch, packed(result))
+
+    few, more, most = (work(rounds) for rounds in (3, 6, 9))
+    assert most - more <= 1.2 * (more - few)
+
+
+def test_gradients_of_steps_of_many_stages():
+    start = te.placeholder((5,), "float64", "start")
+    values = np.linspace(0.2, 0.9, 5)
+    result = descended(start, 3)
+    (slope,) = te.differentiate(result.sum(), [start])
+    value, gradient = te.interpret(result, {start: values}), te.interpret(slope, {start: values})
+    np.testing.assert_allclose(te.evaluate(result, {start: values}), value, rtol=1e-12)
+    np.testing.assert_allclose(te.evaluate(slope, {start: values}), gradient, rtol=1e-9)
+    moved = [te.interpret(result, {start: values + h}).sum() for h in (1e-6, -1e-6)]
+    np.testing.assert_allclose(gradient.sum(), (moved[0] - moved[1]) / 2e-6, rtol=1e-6)
