@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Expr, Read, Var
+from tedsl.lang.expr import Expr, Read, Reduce, Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of
@@ -56,7 +56,8 @@ class ProgramStages:
     def sizes(self) -> dict[str, Var]:
         """The symbolic sizes, by names that only one has."""
         extents = dict.fromkeys(e for op in self.stages.values() for t in (*op.inputs, *op.outputs) for e in t.extents)
-        found = dict.fromkeys(v for e in extents for v in vars_of(e))
+        bound = (a.extent for op in self.stages.values() for n in op.nodes if isinstance(n, Reduce) for a in n.axes)
+        found = dict.fromkeys(v for e in (*extents, *(e for e in bound if e is not None)) for v in vars_of(e))
         counted = Counter(v.name for v in found)
         return {v.name: v for v in found if counted[v.name] == 1}
 

@@ -252,6 +252,7 @@ class Schedule(Rich):
     def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:
         """Run both in turns on the same arrays: their seconds, results that differ, and loops that differ.
 
+        `feeds` are the arrays by their inputs, `{image: picture}`, as `te.evaluate` takes them.
         `options` are those of `te.build`, and `sizes=` for extents that no input carries.
         """
         if not isinstance(other, Schedule):
@@ -263,7 +264,8 @@ class Schedule(Rich):
             )
         if not isinstance(feeds, Mapping):
             raise TypeError(
-                f"s.compare at {user_location()}: feeds maps inputs to arrays, found {type(feeds).__name__}"
+                f"s.compare at {user_location()}: feeds maps inputs to arrays, {{image: picture}}, found "
+                f"{type(feeds).__name__}"
             )
         return import_module(COMPARISON).compare_schedules(self, other, feeds, **options)
 

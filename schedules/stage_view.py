@@ -515,7 +515,8 @@ class StageView(Rich):
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))  # refused under its own name
         whole = level.constant or self._there(name) or (None if level.known is None else max(level.known, 1))
         wanted = whole if factor is None else factor
-        if wanted is None or wanted == level.constant:
+        is_of_nothing = verb is Unroll and factor is None and level.constant == 0
+        if wanted is None or wanted == level.constant or is_of_nothing:
             return self._add(verb(stage=self.name, definition=self.definition, loop=name))
         inner = self._fresh(f"{name}{suffix}")
         return self._add(

@@ -1,7 +1,7 @@
 """Adjoints against central differences.
 
 Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
-sizes. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
+sizes, or a sample of them, drawn with all corners, where that would take long. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
 set aside and counted. Unless atol is given, it is for derivatives of about 1 and shrinks with those that are smaller,
 in float64 and float32, so that a loss of 1e-7 is checked as well; and outputs that are large beside their derivatives,
 which leave a difference few digits, are allowed what they are rounded by and what a smaller step changes.
@@ -52,6 +52,8 @@ _ROUNDINGS = {"float64": 4, "float32": 16, "float16": 4, "bfloat16": 4}
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 AT_ONCE = 32  # elements that are moved in one evaluation, fewer where its tensors would take more than this
 LIMIT = 1 << 22  # numbers
+PATIENCE = 1 << 25  # numbers that are computed for one input and output, unless more elements are asked for
+FEW = 64  # elements that are moved in any case
 _SCALED = ("float64", "float32")  # others have too few digits for steps small enough
 LEAST_SCALE = 1e-6  # derivatives are taken to be as large as this
 MOVES = (0.0, 1.0, -1.0, 0.5, -0.5)  # steps by which an element is moved
@@ -75,6 +77,7 @@ def gradcheck(
     override: Override | None = None,
     fdiff: Fdiff | None = None,
     seed: int = 0,
+    elements: float | None = None,
     evaluate: Evaluate | None = None,
 ) -> Report:
     """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
@@ -82,6 +85,7 @@ def gradcheck(
     `values` maps placeholders to arrays, or lists arrays in the order of `inputs` (of a single one: is its array).
     Instead, `outputs` may be a function of tensors and `inputs` a tuple or list of its arguments, which are arrays,
     nests of them, numbers, or anything else; or a single one that is neither. It is checked in float64.
+    Of each input `elements` are moved (`math.inf`: all of them), in large programs a sample unless that is given.
     Raises GradientError with the report when an element disagrees, unless `raise_exception=False`.
     """
     if callable(outputs) and not isinstance(outputs, (Tensor, Expr)):
@@ -90,6 +94,11 @@ def gradcheck(
                 f"gradcheck at {user_location()}: values= is for tensors; of a function, give the arrays as inputs"
             )
         outputs, inputs, values = traced(outputs, inputs)
+    if elements is not None and not (isinstance(elements, (int, float)) and elements >= 1):
+        raise ValueError(
+            f"gradcheck at {user_location()}: elements: expected how many elements of each input are moved, 1 or more, "
+            f"or math.inf, found {elements!r:.40}"
+        )
     targets = floats(outputs, "outputs", "gradcheck")
     sources = floats(inputs, "inputs", "gradcheck")
     random = np.random.default_rng(seed)
@@ -97,7 +106,7 @@ def gradcheck(
     run = evaluate or _by_definition
     pairs: list[PairReport] = []
     for target in targets:
-        pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff)
+        pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff, elements)
     report = Report(tuple(pairs), feeds, tuple(_independent(targets, sources)))
     if raise_exception and not report.ok:
         raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
@@ -168,6 +177,7 @@ def _check_output(
     settings: tuple[float | None, float | None, float | None],
     override: Override | None,
     fdiff: Fdiff | None,
+    elements: float | None,
 ) -> list[PairReport]:
     (value,) = run([output], feeds)
     head = Placeholder(name=f"{output.name}_head", shape=output.extents, dtype=output.dtype).output()
@@ -189,8 +199,13 @@ def _check_output(
         return _UNIT[output.dtype] * float(np.sum(units * np.abs(weights.astype(np.float64))))
 
     each = _one_by_one(output, run) if run is not _by_definition else _together(output)
-    probe = _Probe(feeds, each, _at_once(output, feeds), contracted, rounding)
-    return [_check_pair(output, t, a, probe, settings) for t, a in zip(inputs, analytic, strict=True)]
+    numbers = _numbers(output, feeds)
+    most = max(FEW, PATIENCE // (len(MOVES) * numbers)) if elements is None else elements
+    probe = _Probe(feeds, each, max(1, min(AT_ONCE, LIMIT // (len(MOVES) * numbers))), contracted, rounding)
+    return [
+        _check_pair(output, t, a, probe, settings, _moved(feeds[t].shape if t in feeds else (), most, random))
+        for t, a in zip(inputs, analytic, strict=True)
+    ]
 
 
 def _by_definition(tensors: Sequence[Tensor], arrays: Mapping[Tensor, Array]) -> tuple[Array, ...]:
@@ -217,13 +232,22 @@ def _together(output: Tensor) -> Each:
     return each
 
 
-def _at_once(output: Tensor, feeds: Mapping[Tensor, Array]) -> int:
-    """How many elements are moved in one evaluation, which holds each tensor once for every move."""
+def _moved(shape: tuple[int, ...], most: float, random: np.random.Generator) -> list[tuple[int, ...]]:
+    """The elements that are moved: all, or the corners and others that are drawn."""
+    count = math.prod(shape)
+    if count <= most:
+        return list(np.ndindex(shape))
+    corners = list(product(*(sorted({0, n - 1}) for n in shape)))[: int(most)]
+    drawn = random.choice(count, size=int(most) - len(corners), replace=False)
+    return sorted({*corners, *(tuple(map(int, np.unravel_index(at, shape))) for at in drawn)})
+
+
+def _numbers(output: Tensor, feeds: Mapping[Tensor, Array]) -> int:
+    """How many numbers one evaluation computes, which holds each tensor once for every move."""
     inputs = [t for t in feeds if isinstance(t.op, Placeholder) and not isinstance(t.op, Constant)]
     sizes = bind_sizes(inputs, [feeds[t].shape for t in inputs], None, "gradcheck")
     stages = operations_between(feeds, [output])
-    numbers = sum(math.prod(concrete_shape(t, sizes, "gradcheck")) for op in stages for t in op.outputs)
-    return max(1, min(AT_ONCE, LIMIT // (len(MOVES) * max(1, numbers))))
+    return max(1, sum(math.prod(concrete_shape(t, sizes, "gradcheck")) for op in stages for t in op.outputs))
 
 
 class _Difference(NamedTuple):
@@ -270,6 +294,7 @@ def _check_pair(
     analytic: Array,
     probe: _Probe,
     settings: tuple[float | None, float | None, float | None],
+    indices: Sequence[tuple[int, ...]],
 ) -> PairReport:
     if source not in probe.feeds:
         raise ValueError(f"gradcheck at {user_location()}: {source!r} is computed; only placeholders can be moved")
@@ -278,7 +303,6 @@ def _check_pair(
     worst: tuple[float, tuple[int, ...], float, float, float] = (-1.0, (), 0.0, 0.0, atol)
     checked = kinks = 0
     ok = True
-    indices = list(np.ndindex(probe.feeds[source].shape))
     found = [
         difference
         for first in range(0, len(indices), probe.at_once)
@@ -302,7 +326,20 @@ def _check_pair(
         if badness > worst[0]:
             worst = (badness, index, exact, numeric, tolerance)
     _, index, exact, numeric, tolerance = worst
-    return PairReport(output.name, source.name, index, exact, numeric, step, tolerance, checked, kinks, ok)
+    return PairReport(
+        output.name,
+        source.name,
+        index,
+        exact,
+        numeric,
+        step,
+        tolerance,
+        checked,
+        kinks,
+        ok,
+        len(indices),
+        math.prod(probe.feeds[source].shape),
+    )
 
 
 def _scale(analytic: Array, found: Sequence[_Difference]) -> float:

@@ -32,6 +32,8 @@ class PairReport:
     checked: int
     kinks: int
     ok: bool
+    moved: int  # elements of the input, out of `elements`
+    elements: int
 
     @property
     def error(self) -> float:
@@ -42,7 +44,8 @@ class PairReport:
         place = f"[{', '.join(map(str, self.index))}]"
         return (
             self.output, self.input, "ok" if self.ok else "WRONG", place, f"{self.analytic:.8g}", f"{self.numeric:.8g}",
-            f"{self.error:.2g}", f"{self.tolerance:.2g}", f"{self.step:.0e}", str(self.checked), str(self.kinks),
+            f"{self.error:.2g}", f"{self.tolerance:.2g}", f"{self.step:.0e}",
+            str(self.checked) if self.moved == self.elements else f"{self.checked} of {self.elements}", str(self.kinks),
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -212,3 +213,27 @@ def test_small_derivatives_of_large_values_are_allowed_their_rounding() -> None:
         assert te.gradcheck(loss, x).ok
     kinked = te.gradcheck((te.abs(x) * 1e-9).sum(), x, {x: np.array([0.0, 0.5, -1.0, 2.0, 1e-9])})
     assert kinked.ok
+
+
+def test_of_a_large_input_a_sample_is_moved_with_its_corners() -> None:
+    moved = np.random.default_rng(0).normal(size=(200, 300))
+    report = te.gradcheck(lambda u: u * 2.0, moved)
+    (pair,) = report.pairs
+    assert report.ok
+    assert pair.elements == 60_000
+    assert 64 <= pair.moved < 1000
+    assert f"{pair.checked} of 60000" in str(report)
+    small = te.gradcheck(lambda u: (te.sin(u) * u).sum(), moved[:20, :30], elements=50).pairs[0]
+    assert (small.moved, small.elements) == (50, 600)
+    assert te.gradcheck(lambda u: (te.sin(u) * u).sum(), moved[:8, :9], elements=math.inf).pairs[0].moved == 72
+    u = te.placeholder((20, 30), "float64", name="u")
+    same = te.compute((20, 30), lambda i, j: u[i, j] * 1.0)
+
+    def wrong_at_the_end(out: te.Tensor, source: te.Tensor, head: te.Tensor) -> te.Tensor:
+        return te.compute((20, 30), lambda i, j: te.select(i + j == 48, 7.0, head[i, j]))
+
+    with pytest.raises(te.GradientError, match=r"WRONG +\[19, 29\]"):
+        te.gradcheck(same, u, moved[:20, :30], elements=5, fdiff=wrong_at_the_end)
+    for bad in (0, -1, "all"):
+        with pytest.raises(ValueError, match="elements: expected how many elements of each input are moved"):
+            te.gradcheck(lambda u: u.sum(), moved, elements=bad)

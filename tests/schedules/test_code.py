@@ -191,3 +191,15 @@ def test_a_difference_of_results_is_counted_and_placed() -> None:
     b[0, 2], b[1, 1] = 3.5, 7.0
     expected = "y: 2 of 6 elements differ, by 2 at most; the first is y[0, 2]"
     assert str(_difference("y", a, b)) == expected
+
+
+def test_code_names_sizes_of_sums_alone_and_unrolls_sums_of_nothing() -> None:
+    n, m = te.var("n"), te.var("m")
+    x = te.placeholder((m,), name="x")
+    R = te.compute((m,), lambda i: te.sum(lambda k: te.select(i % 2 == 0, x[i], 1.0), axis=te.reduce_axis(n, "k")))
+    none = te.compute((n, n), lambda i, j: te.sum(lambda k: te.select(i % 2 == 0, 1, j), axis=te.reduce_axis(0, "k")))
+    for out in (R, none):
+        s = te.Schedule(out.named("R2")).auto(machine=MACHINE)
+        assert set(s.plan.sizes) <= {"n", "m"}
+        same(run(s), s)
+    assert set(te.Schedule(R).plan.sizes) == {"n", "m"}

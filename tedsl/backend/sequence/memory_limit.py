@@ -169,7 +169,7 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
     raise ValueError(
         f"te.build: memory={asked!r} is too little for {program.name!r}: a call needs about {needed}, of which its "
         f"inputs and outputs take {readable(costs.arrays)}; without memory= it takes {readable(takes, enough=True)}"
-        f"{_largest(program, plan, costs)}{why}{_unrolled(program)}"
+        f"{_largest(program, usual)}{why}{_unrolled(program)}"
     )
 
 
@@ -187,11 +187,11 @@ def _fits(plan: StepPlan, peak_of: Callable[[StepPlan], int], most: int) -> bool
     return peak_of(plan) <= most and peak_of(compiled(plan)) <= most
 
 
-def _largest(program: Compilation, plan: StepPlan, costs: StepCosts) -> str:
+def _largest(program: Compilation, plan: StepPlan) -> str:
     """What holds the most beside the arrays of the caller: a kernel, or what one leaves to another."""
     arrays = {*program.inputs, *program.outputs}
-    held = [(costs.tensors[c], f"is {t.name!r}") for c, t in enumerate(plan.tensors) if t not in arrays]
-    held += [(n, f"kernel {_name(s)!r} holds while it runs") for s, n in costs.inside.items()]
+    held = [(typical_bytes(t), f"is {t.name!r}") for t in plan.tensors if t not in arrays]
+    held += [(s.bytes_inside({}), f"kernel {_name(s)!r} holds while it runs") for s in plan.steps]
     most, what = max(held, default=(0, ""))
     return f", of which {readable(most)} {what}" if most else ""
 

@@ -154,8 +154,8 @@ def test_a_product_within_a_sum_of_three_factors_is_a_stage_though_that_is_no_le
     first, second, body = stages(gradient)
     assert first == "te.sum(h[i, j] * x1[j, i_1], axis=j)"
     assert "x0[" in second
-    assert "dx2_y_inner[" in second
-    assert body == "dx2_y_outer[i]"
+    assert "dx2_inner[" in second
+    assert body == "dx2_outer[i]"
     check([a, b, c], y)
 
 
