@@ -1,10 +1,11 @@
 """Adjoints against central differences.
 
 Each output is contracted with a fixed random head of both signs; every element of every input is moved by two step
-sizes, or a sample of them, drawn with all corners, where that would take long. Where the two estimates disagree the function has a kink nearby (or the step is too coarse) and the element is
-set aside and counted. Unless atol is given, it is for derivatives of about 1 and shrinks with those that are smaller,
-in float64 and float32, so that a loss of 1e-7 is checked as well; and outputs that are large beside their derivatives,
-which leave a difference few digits, are allowed what they are rounded by and what a smaller step changes.
+sizes, or a sample of them, drawn with all corners, where that would take long. Where the two estimates disagree the
+function has a kink nearby (or the step is too coarse) and the element is set aside and counted. Unless atol is given,
+it is for derivatives of about 1 and shrinks with those that are smaller, in float64 and float32, so that a loss of
+1e-7 is checked as well; and outputs that are large beside their derivatives, which leave a difference few digits, are
+allowed what they are rounded by and what a smaller step changes.
 """
 
 from __future__ import annotations

@@ -196,7 +196,10 @@ def _item_text(item: Any) -> str:
 def _check_kind(x: Tensor, item: Any) -> None:
     hint = None
     if isinstance(item, (bool, np.bool_)) or (isinstance(item, (Tensor, Expr)) and item.dtype.is_bool):
-        hint = "a mask makes a result of unknown size; use te.where(mask, x, 0), or a reduction with where=mask"
+        hint = (
+            "a mask makes a result of unknown size; use te.where(mask, x, 0), or a reduction with where=mask, or "
+            'x[mask.astype("int32")] for the elements at 0 and 1'
+        )
     elif isinstance(item, np.ndarray) and item.dtype.kind not in "iu" and item.size:
         hint = f"expected integers, found {item.dtype}"
     elif isinstance(item, (Tensor, Expr)) and not item.dtype.is_integer:

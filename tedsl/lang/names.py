@@ -163,7 +163,7 @@ OF_MODULES: dict[str, str] = {
     "cov": "it is te.ops.covariance", "identity": "it is te.eye",
     "tree_map": "functions of arrays take nests as they are",
     **dict.fromkeys(("interpn", "map_coordinates"), "it is te.ops.grid_sample"),
-    "histogram": "it is te.ops.histogram", "bincount": "it is te.scatter",
+    "histogram": "it is te.ops.histogram", "bincount": 'it is te.zeros((count,), "int32").at[x].add(1)',
     **{name: f"it is math.{name}" for name in ("e", "inf", "nan", "pi", "tau")}, "newaxis": "it is None: x[:, None]",
     "lax": "lax.scan is te.scan, lax.cond te.select, lax.map te.vmap(f)",
     **dict.fromkeys(("chunk", "array_split", "hsplit", "vsplit"), "it is te.split(x, parts, axis)"),

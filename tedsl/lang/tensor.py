@@ -556,7 +556,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
         raise TypeError(
             f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them, "
-            "te.stack([a, b, ...]) puts several into one"
+            "te.stack([a, b, ...]) puts several into one, te.hstack too, in place of np.c_ and np.r_"
             + (
                 ""
                 if not self.dtype.is_integer
