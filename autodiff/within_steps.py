@@ -13,7 +13,7 @@ from tedsl.lang.compute import compute_tensors
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Axis, Expr, Read, Reduce, Var
 from tedsl.lang.step import ScanStep, present_step, written
-from tedsl.lang.tensor import Compute, Extern, LoopNest, Operation, Placeholder, ScanState, StepStage, Tensor
+from tedsl.lang.tensor import Compute, LoopNest, Operation, Placeholder, ScanState, StepStage, Tensor
 from tedsl.lang.traverse import rebuild_all, stages_of, topological
 
 __all__ = ["OutsideStep", "outside_step"]
@@ -101,13 +101,11 @@ class OutsideStep:
         return compute_tensors(op.axes, _moved(op.bodies, new, axes), op.name, op.names)
 
     def _refused(self, op: Operation) -> GradientError:
-        article = "an" if isinstance(op, Extern) else "a"
-        kind = (
-            "a loop as long as the step says" if isinstance(op, Compute) else f"{article} {type(op).__name__.lower()}"
-        )
+        length = ", whose loops are as long as the step says" if isinstance(op, Compute) else ""
         return GradientError(
-            f"{self.what}, at {user_location()}: {op.outputs[0]!r} is {kind}, which a step of a te.scan cannot hold; "
-            "write this derivative as a formula, or take the steps in a loop of Python's, which te.jit writes out"
+            f"{self.what}, at {user_location()}: {type(op).__name__.lower()} {op.name!r} ({op.where}){length}, is "
+            "nothing that a step of a te.scan holds; write this derivative as a formula, or take the steps in a loop "
+            "of Python's, which te.jit writes out"
         )
 
     def _keep_rules(self, op: Operation) -> None:

@@ -41,8 +41,8 @@ def _check_no_step(op: Operation, new: Mapping[Tensor, Tensor]) -> None:
     step = present_step()
     if step is not None and any(t in new and step.has_made(new[t]) for t in op.inputs):
         raise ValueError(
-            f"te.vmap at {user_location()}: {op.outputs[0]!r} is a {type(op).__name__.lower()}, which a step of a "
-            "te.scan cannot hold; write it for all examples, as loops over an axis of its own"
+            f"te.vmap at {user_location()}: {type(op).__name__.lower()} {op.name!r} ({op.where}) reads what a step of "
+            "a te.scan computes; write it for all examples, as loops over an axis of its own"
         )
 
 
