@@ -97,7 +97,7 @@ def _of_step(
         )
     found = program.of(differentiate, outputs, inputs, head, rules, fdiff)
     results = program.back(found)
-    summands = {t: {} for t in inputs}
+    summands: dict[Tensor, Mapping[Tensor, Tensor]] = {t: {} for t in inputs}
     return Gradients(inputs, results, dict(zip(inputs, results, strict=True)), summands, found.explanation)
 
 
