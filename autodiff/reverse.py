@@ -242,9 +242,10 @@ class _Reverse:
     def _is_wanted(self, op: Operation) -> bool:
         return any(id(t) in self.wanted for t in op.outputs)
 
-    def _named(self, source: Tensor, consumer: Tensor) -> str:
-        """What the part of an adjoint is called that comes from one stage."""
-        return f"d{source.name}" if source in self.read_once else f"d{source.name}_{consumer.name}"
+    def _named(self, source: Tensor, consumer: Tensor, reads: int = 1) -> str:
+        """What the part of an adjoint is called that comes from one stage, or from one of several reads there."""
+        is_all = source in self.read_once and reads == 1
+        return f"d{source.name}" if is_all else f"d{source.name}_{consumer.name}"
 
     def _leave_out(self) -> None:
         """Derivatives by what the outputs do not depend on are 0; those that somebody asks for are computed."""
@@ -307,10 +308,8 @@ class _Reverse:
             if flow.within is not None:
                 self._report(consumer, flow, "gather", "within the reverse recurrence", flow.within)
                 continue
-            several = f"d{flow.source.name}_{consumer.name}"
-            turned = _turned(
-                flow, self.prefix, self._named(flow.source, consumer) if count[flow.source] == 1 else several
-            )
+            name = self._named(flow.source, consumer, count[flow.source])
+            turned = _turned(flow, self.prefix, name)
             made.append((flow, turned))
             if turned.tensor is not None:
                 found.setdefault(flow.source, []).append(turned.tensor)

@@ -403,3 +403,20 @@ def test_a_snippet_has_the_source_of_functions_whose_own_names_a_script_has_too(
     assert "SCALE = 3.0" in text
     assert "def scaled(lut):" in text
     assert "image" not in text
+
+
+def test_a_single_wrong_element_of_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`te.gradcheck` moves a sample of large inputs; the verdict on an operator rests on all elements."""
+    monkeypatch.setattr("autodiff.checking.differences.PATIENCE", 1)
+
+    @te.op
+    def same(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i: x[i] * 2.0)
+
+    @same.def_vjp
+    def _(y: te.Tensor, inputs: Any, head: te.Tensor) -> Any:
+        return [te.compute((500,), lambda i: te.select(i == 400, 5.0, 2.0) * head[i])]
+
+    report = te.testing.check_op(same, "500", checks="gradient", examples=3, raise_exception=False)
+    assert not report.ok
+    assert "disagree" in str(report)
