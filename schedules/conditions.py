@@ -11,15 +11,16 @@ from schedules.bands import both, either
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import Facts, naturals
 from tedsl.lang import functions as fn
+from tedsl.lang.at import mirrored_once
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
+from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import Known, Range, cut, may_wrap, verdict
 from tedsl.lang.operators import MIRRORED, NEGATED
 from tedsl.lang.polynomials import Affine, interval
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, topological
 
-__all__ = ["extremes", "reflected", "tidied", "tidy"]
+__all__ = ["extremes", "mirrored_rows", "tidied", "tidy"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
 
@@ -96,9 +97,7 @@ def tidy(node: Expr) -> Expr:
         a, b = node.args
         if isinstance(b, Apply) and b.fn is Fn.NEG and b.dtype == node.dtype:
             return tidy(fn.apply(Fn.SUB, a, b.args[0]))
-    if node.fn is Fn.SUB:
-        return _reflected_once(node)
-    return _pinned(node) if node.fn is Fn.SELECT else node
+    return _pinned(node) if node.fn is Fn.SELECT else _mirrored_near(node)
 
 
 def _denied(node: Apply) -> Expr:
@@ -116,19 +115,15 @@ def _denied(node: Apply) -> Expr:
     return node
 
 
-def reflected(index: Expr, last: int) -> Expr:
-    """An index mirrored at 0 and at `last`, from which it is no further than that."""
-    made: Expr = fn.clip(fn.maximum(fn.minimum(index, 2 * last - index), -index), 0, last)
-    return made
-
-
-def _reflected_once(node: Apply) -> Expr:
+def _mirrored_near(node: Expr) -> Expr:
     """A mirrored index without the remainder that makes it right at any distance, where the distance is small.
 
     Halide takes neither remainder nor absolute value apart into loops of what lies inside and what does not.
     """
+    if not isinstance(node, Apply) or node.fn is not Fn.SUB or node.dtype is not INT32:
+        return node
     last, mirrored = node.args
-    if not isinstance(last, Const) or node.dtype is not INT32 or last.value < 1:
+    if not isinstance(last, Const) or last.value < 1:
         return node
     for index in topological(mirrored):
         form = affine_of(index) if index.dtype is INT32 else None
@@ -136,8 +131,20 @@ def _reflected_once(node: Apply) -> Expr:
             continue
         ends = _extremes_of_quotients(form)
         if ends is not None and ends[0] >= -last.value * ends[2] and ends[1] <= 2 * last.value * ends[2]:
-            return reflected(index, int(last.value))
+            made: Expr = mirrored_once(index, int(last.value))
+            return made
     return node
+
+
+def mirrored_rows(node: Expr) -> Expr:
+    """A read whose mirrored indices are minima and maxima, but along the rows themselves, where remainders are cut.
+
+    Of a remainder Halide knows no bounds: computed in strips, what is read by it would be computed whole for each.
+    """
+    if not isinstance(node, Read) or not node.indices:
+        return node
+    *rows, last = node.indices
+    return Read(node.tensor, (*rebuild_all(tuple(rows), _mirrored_near), last))
 
 
 def _pinned(choice: Apply) -> Expr:

@@ -103,6 +103,16 @@ class ProgramStages:
             stages[name] = made
         return ProgramStages(tuple(new.get(t, t) for t in self.outputs), stages, self.handles)
 
+    def tidied(self, tidy: Callable[[Expr], Expr]) -> ProgramStages:
+        """The same stages with every node as `tidy` has it."""
+        stages: dict[str, Operation] = {}
+        new: dict[Tensor, Tensor] = {}
+        for name, op in self.stages.items():
+            stages[name] = made = reading(op, new, tidy)
+            if made is not op:
+                new.update(zip(op.outputs, made.outputs, strict=True))
+        return ProgramStages(tuple(new.get(t, t) for t in self.outputs), stages, self.handles) if new else self
+
 
 def program_of(outputs: Iterable[Tensor]) -> ProgramStages:
     """The program that computes the outputs, its stages named after their tensors."""
@@ -159,8 +169,8 @@ def reading(
         return op
 
     def rule(node: Expr) -> Expr:
-        if isinstance(node, Read):
-            return Read(new[node.tensor], node.indices) if node.tensor in new else node
+        if isinstance(node, Read) and node.tensor in new:
+            node = Read(new[node.tensor], node.indices)
         return node if tidy is None else tidy(node)
 
     made = rewritten_expressions(op, rule)

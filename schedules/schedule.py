@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from schedules.automatic import advanced, machine_for, vectors_by_default, why_not_built
+from schedules.conditions import mirrored_rows
 from schedules.directives import (
     Auto,
     Directive,
@@ -56,7 +57,7 @@ class Schedule(Rich):
             raise ValueError(f"te.Schedule at {user_location()}: there are no outputs; name at least one tensor")
         self.outputs = listed
         self.steps: tuple[Step, ...] = ()
-        self.plan = Plan(program_of(listed))
+        self.plan = Plan(program_of(listed).tidied(mirrored_rows))
         if not self.plan.program.stages:
             raise ScheduleError(
                 f"te.Schedule at {user_location()}: there is nothing to schedule: the outputs are inputs themselves"

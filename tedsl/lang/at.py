@@ -15,7 +15,7 @@ from tedsl.lang.keywords import spoken
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
 
-__all__ = ["At", "Updates", "brought_inside"]
+__all__ = ["At", "Updates", "brought_inside", "mirrored_once"]
 
 
 @spoken("x.at")
@@ -184,6 +184,11 @@ def _reflect(index: Any, extent: Any) -> Any:
     last = extent - 1
     period = fn.maximum(2 * last, 1)
     return last - fn.abs(last - _remainder(index, period))
+
+
+def mirrored_once(index: Any, last: int) -> Any:
+    """An int32 index mirrored at 0 and at `last`, from which it is no further than that."""
+    return fn.clip(fn.maximum(fn.minimum(index, 2 * last - index), -index), 0, last)
 
 
 _BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tedsl.lang.at import mirrored_once
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
@@ -24,6 +26,9 @@ def said_at(node: Expr) -> Said | None:
         is_new = mode == "zero" or any(p is not i for p, i in zip(places, read.indices, strict=True))
         if is_new and all(p.dtype.is_integer for p in places) and read.tensor.at(*places, mode=mode) is node:
             return read.tensor, places, mode
+    places = tuple(map(_under_mirrors, read.indices, read.tensor.extents))
+    if node is read and any(p is not i for p, i in zip(places, read.indices, strict=True)):
+        return read.tensor, places, "reflect"
     return None
 
 
@@ -81,6 +86,14 @@ def _under(*path: tuple[Fn, int]) -> Callable[[Expr], Expr]:
         return node
 
     return inside
+
+
+def _under_mirrors(index: Expr, extent: Expr) -> Expr:
+    """What stands under minima and maxima that mirror it at both ends."""
+    place = _under((Fn.CLIP, 0), (Fn.MAXIMUM, 0), (Fn.MINIMUM, 0))(index)
+    if place is index or not isinstance(extent, Const) or place.dtype is not INT32:
+        return index
+    return place if mirrored_once(place, int(extent.value) - 1) is index else index
 
 
 _PLACES: dict[str, Callable[[Expr], Expr]] = {

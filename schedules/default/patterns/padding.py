@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
-from schedules.conditions import extremes, reflected
+from schedules.conditions import extremes
 from schedules.default.costs import INLINE, element_cost, is_pointwise
 from schedules.default.groups import MOST_BYTES
 from schedules.default.rewriting import Rewriting
@@ -26,6 +26,7 @@ from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import naturals
 from tedsl.lang import functions as fn
+from tedsl.lang.at import mirrored_once
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -44,7 +45,7 @@ MOST_BORDER = 4  # vectors
 _FOLDS: dict[str, Callable[[Expr, int], Expr]] = {
     "clamp": lambda i, n: fn.minimum(fn.maximum(i, 0), n - 1),
     "also clamp": lambda i, n: fn.clip(i, 0, n - 1),
-    "reflect": lambda i, n: reflected(i, n - 1),
+    "reflect": lambda i, n: mirrored_once(i, n - 1),
     "wrap": lambda i, n: i % n,
 }
 
