@@ -30,9 +30,10 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Placeholder, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, reads_of, rebuild_all, substitute_all, topological
 
-__all__ = ["interleaved"]
+__all__ = ["MANY", "interleaved"]
 
 MOST = 7  # channels
+MANY = 63  # of pixels that are only moved, in rows in which no number is told apart into pixel and channel
 LEAST = 32  # numbers of a row
 WEIGHTS = 1 << 17  # bytes of them for a row of numbers, at most
 ROWS = 8  # that read them, at least
@@ -41,7 +42,9 @@ FOLDS = (Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.MOD, Fn.ABS, Fn.ADD, Fn.SUB, Fn.NEG
 ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
 
 
-def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, shifts: bool = False) -> Merging | None:
+def interleaved(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, shifts: bool = False, most: int = MOST
+) -> Merging | None:
     """The program on rows of numbers instead of pixels; None where no window moves along such rows.
 
     `shifts`: also where pixels some places on are all that is read, which `merging` may have refused.
@@ -49,10 +52,12 @@ def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, shifts: 
     operations = operations_between(inputs, outputs)
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
         return None
-    rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], weighted=True)
+    rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], most, weighted=True)
     if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in op.reads):
-        rows, found = _on_rows(inputs, list(found), weighted=False)
+        rows, found = _on_rows(inputs, list(found), most, weighted=False)
     if not any(_moves(read, p, shifts) for op, pairs in found.items() for p in pairs for read in op.reads):
+        return None
+    if most > MOST and any(pairs and op.reduction is not None for op, pairs in found.items()):
         return None
     shapes = [{(t.extents, t.dtype) for t in ts if t in rows} for ts in (inputs, outputs)]
     apart = [{(t.extents, t.dtype) for t in ts if t not in rows} for ts in (inputs, outputs)]
@@ -62,9 +67,21 @@ def interleaved(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, shifts: 
     for op in operations:
         if isinstance(op, Compute):
             made = _Rows(op, found[op], new, rows).stage()
+            if most > MOST and any(map(_tells_apart, made.nodes)):
+                return None
             new.update(zip(op.outputs, made.outputs, strict=True))
     runs = {t: (1,) * (t.ndim - 2) + (2,) if t in rows else (1,) * t.ndim for t in new}
     return Merging(tuple(new[t] for t in inputs), tuple(new[t] for t in outputs), runs)
+
+
+def _tells_apart(node: Expr) -> bool:
+    """Whether a node may be a pixel, or a channel, of a number of a row."""
+    return (
+        isinstance(node, Apply)
+        and node.fn in (Fn.FLOORDIV, Fn.MOD)
+        and isinstance(node.args[1], Const)
+        and 1 < node.args[1].value <= MANY
+    )
 
 
 def _is_of_rows(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
@@ -73,17 +90,17 @@ def _is_of_rows(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
 
 
 def _on_rows(
-    inputs: Sequence[Tensor], stages: Sequence[Compute], *, weighted: bool
+    inputs: Sequence[Tensor], stages: Sequence[Compute], most: int, *, weighted: bool
 ) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
     """The tensors that become rows, and which loops of a stage become one; also stages with weights of channels."""
     pixels: set[Tensor] = set()  # read by loops over pixels and channels that stay two
     while True:
-        rows = {t for t in inputs if _is_row(t.extents)} - pixels
+        rows = {t for t in inputs if _is_row(t.extents, most)} - pixels
         found: dict[Compute, list[_Pair]] = {}
         for op in stages:
             found[op] = [
                 p
-                for p in _pairs(op, rows)
+                for p in _pairs(op, rows, most)
                 if pixels.isdisjoint(op.outputs)
                 and (_walks(op, p, rows, weighted=weighted) or (p.is_result and _is_border(op, rows)))
             ]
@@ -91,7 +108,7 @@ def _on_rows(
                 rows.update(op.outputs)
         merged = [op for op in stages if any(p.is_result for p in found[op])]
         borders = {t for op in merged if _is_border(op, rows) for t in op.outputs}
-        more = {r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows)}
+        more = {r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows, most)}
         more = more or {
             r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])
         }
@@ -135,18 +152,18 @@ def _is_border(op: Compute, rows: set[Tensor]) -> bool:
     return bool(read) and all(FEW * _size(a.extent for a in op.axes) <= _size(t.extents) for t in read)
 
 
-def _is_joined(read: Read, op: Compute, rows: set[Tensor]) -> bool:
+def _is_joined(read: Read, op: Compute, rows: set[Tensor], most: int) -> bool:
     """Whether a border is read along rows, as the part of one that it is."""
-    return any(_is_along(read, p) for p in _pairs(op, rows))
+    return any(_is_along(read, p) for p in _pairs(op, rows, most))
 
 
-def _is_row(extents: Sequence[Expr | None], least: int = LEAST) -> bool:
+def _is_row(extents: Sequence[Expr | None], most: int, least: int = LEAST) -> bool:
     """Whether the last two of these are pixels of a few channels."""
     sizes = [number(e) for e in extents]
     if len(sizes) < 2 or None in sizes:
         return False
     pixels, channels = sizes[-2] or 0, sizes[-1] or 0
-    return 1 < channels <= MOST and pixels * channels >= least and _size(extents) <= LARGEST
+    return 1 < channels <= most and pixels * channels >= least and _size(extents) <= LARGEST
 
 
 def _size(extents: Iterable[Expr | None]) -> int:
@@ -159,7 +176,7 @@ def _iterations(op: Compute) -> int:
     return math.prod(number(a.extent) or LARGEST for a in axes)
 
 
-def _pairs(op: Compute, rows: set[Tensor]) -> Iterable[_Pair]:
+def _pairs(op: Compute, rows: set[Tensor], most: int) -> Iterable[_Pair]:
     """The loops that may be those over pixels and channels; of a border its pixels may be few."""
     least = 0 if _is_border(op, rows) else LEAST
     sums = () if op.reduction is None else op.reduction.axes
@@ -167,7 +184,7 @@ def _pairs(op: Compute, rows: set[Tensor]) -> Iterable[_Pair]:
         is_result = not pixel.is_reduce
         whole = all(number(a.begin) == 0 for a in (pixel, channel))
         extents = [a.extent for a in (op.axes if is_result else (pixel, channel))]
-        if whole and _is_row(extents, least if is_result else LEAST):
+        if whole and _is_row(extents, most, least if is_result else LEAST):
             yield _Pair(pixel, channel, is_result)
 
 

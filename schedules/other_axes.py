@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from schedules.interleaving import interleaved
+from schedules.interleaving import MANY, interleaved
 from schedules.merging import Merging, merging_of
 from schedules.turns import by_turns
 from tedsl.lang.tensor import Tensor
 
 __all__ = ["on_other_axes"]
 
-_WAYS = (interleaved, merging_of, partial(interleaved, shifts=True), by_turns)
+_WAYS = (
+    interleaved, merging_of, partial(interleaved, shifts=True), partial(interleaved, shifts=True, most=MANY), by_turns,
+)  # fmt: skip
 
 
 def on_other_axes(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:

@@ -78,12 +78,16 @@ def _rejoined(form: Affine, form_divided: Inside) -> Affine:
     """A form without what was divided and put together again.
 
     (a // n) * n + a % n is a; (a // n) * m + (a % n) // d is a // d where n is m * d; a // n + (b + a % n) // n is
-    (b + a) // n.
+    (b + a) // n; (a // n + b) % m * n + a % n is (a + b n) % (m n).
     """
     for (atom, *others), factor in form.terms.items():
         if others or not isinstance(atom, Apply):
             continue
-        found = _whole_of(form, atom, factor, form_divided) or _carried(form, atom, factor, form_divided)
+        found = (
+            _whole_of(form, atom, factor, form_divided)
+            or _carried(form, atom, factor, form_divided)
+            or _turned(form, atom, factor, form_divided)
+        )
         if found is not None:
             whole, made = found
             alone = {m: c for m, c in form.terms.items() if len(m) > 1 or (m[0] is not atom and m[0] is not whole)}
@@ -116,10 +120,31 @@ def _carried(form: Affine, atom: Apply, factor: int, form_divided: Inside) -> tu
         whole = Expr._apply(Fn.FLOORDIV, *rest.args)
         divided = form_divided(rest)
         if form.terms.get((whole,), 0) == factor * times and divided is not None:
-            joined = inner.without(rest).plus(divided, times)
+            joined = inner.plus(atom_form(rest), -times).plus(divided, times)
             made, left = joined.divided(int(by.value))
             low = atom_form(Expr._apply(Fn.FLOORDIV, left.canonical().to_expr(), by))
             return whole, (made + low) * factor
+    return None
+
+
+def _turned(form: Affine, atom: Apply, factor: int, form_divided: Inside) -> tuple[Expr, Affine] | None:
+    """The same where the quotient goes round: the remainder that stands in the form for it, and what both are."""
+    parts = _rest_of(atom)
+    if parts is None or parts[2] != 1:
+        return None
+    whole, by = Expr._apply(Fn.FLOORDIV, *parts[:2]), int(parts[1].value)
+    for (turned, *others), times in form.terms.items():
+        turns = _remainder_by(turned) * by
+        if others or times != factor * by or not by < turns <= INT32_MAX:
+            continue
+        inner, divided = form_divided(turned), form_divided(atom)
+        if inner is None or divided is None or inner.terms.get((whole,), 0) != 1:
+            continue
+        place = divided.plus(inner.plus(atom_form(whole), -1), by).divided(turns)[1]
+        low, high = interval(place, {})
+        if low >= -INT32_MAX and high <= INT32_MAX:
+            one = atom_form(Expr._apply(Fn.MOD, place.canonical().to_expr(), Const(turns, INT32)))
+            return turned, one * factor
     return None
 
 
@@ -177,7 +202,7 @@ def _unwound(rest: Affine, by: int, form_divided: Inside) -> Affine:
         inner = form_divided(monomial[0])
         if inner is None:
             continue
-        found = rest.without(monomial[0]).plus(inner, factor).divided(by)[1]
+        found = rest.plus(atom_form(monomial[0]), -factor).plus(inner, factor).divided(by)[1]
         low, high = interval(found, {})
         if low >= -INT32_MAX and high <= INT32_MAX:
             return _unwound(found, by, form_divided)

@@ -86,6 +86,35 @@ def test_remainders_of_remainders(build: Any, expected: str) -> None:
     assert str(form.to_expr()) == expected
 
 
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda i, j: (i // 6 + 5) % 9 * 6 + i % 6, "(i + 30) % 54"),
+        (lambda i, j: 6 * ((i // 6 - j + 2) % 9) + i % 6 + j, "j + (i - j * 6 + 12) % 54"),
+        (lambda i, j: ((2 * i + j) // 3 + 1) % 4 * 3 + (2 * i + j) % 3, "(i * 2 + j + 3) % 12"),
+        (lambda i, j: (i // 6 * 2 + 5) % 9 * 6 + i % 6, "(i // 6 * 2 + 5) % 9 * 6 + i % 6"),
+        (lambda i, j: (i // 6 + i // 6 * j) % 9 * 6 + i % 6, "(i // 6 * j * 6 + i) % 54"),
+        (lambda i, j: (i // 6 + 5) % 9 * 5 + i % 6, "(i // 6 + 5) % 9 * 5 + i % 6"),
+    ],
+)
+def test_rows_that_go_round_are_one_row_that_does(build: Any, expected: str) -> None:
+    i, j = te.reduce_axis(100, "i"), te.reduce_axis(9, "j")
+    form = affine_of(build(i, j))
+    assert form is not None
+    assert str(form.to_expr()) == expected
+    for point in points([i, j]):
+        assert value_at(form.to_expr(), point) == value_at(build(i, j), point)
+
+
+def test_a_quotient_that_is_carried_with_products_of_its_remainder() -> None:
+    i, j = te.reduce_axis(40, "i"), te.reduce_axis(9, "j")
+    expr = i // 6 + (i % 6 + i % 6 * j + 3) // 6
+    form = affine_of(expr)
+    assert form is not None
+    for point in points([i, j]):
+        assert value_at(form.to_expr(), point) == value_at(expr, point)
+
+
 def test_what_may_wrap_keeps_its_remainder() -> None:
     i, j, _, _ = axes_and_sizes()
     assert str(affine_of(((i + 1) % 8 + 1) % 8).to_expr()) == "(i + 2) % 8"  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from schedules.interleaving import interleaved
+from schedules.interleaving import MANY, interleaved
 from tests.levels import LEVELS_HERE
 
 
@@ -179,6 +179,27 @@ def test_pixels_some_places_on_are_one_axis_where_they_can_be() -> None:
     y = te.compute(x.shape, lambda i, j, c: x.at(i, j + 1, c, mode="zero"))
     assert interleaved([x], [y]) is None
     assert interleaved([x], [y], shifts=True) is not None
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+@pytest.mark.parametrize("channels", [3, 9, 20])
+def test_rows_of_many_channels_that_go_round_are_two_straight_runs(channels: int, target: str) -> None:
+    x = place("x", 9, 90, channels)
+    y = te.compute(x.shape, lambda i, j, c: x[i, (j + 37) % 90, c] + 1.0, name="y")
+    found = interleaved([x], [y], shifts=True, most=MANY)
+    assert found is not None
+    assert str(found.outputs[0].op.bodies[0]) == f"x.at(i, j_c + {37 * channels}, mode='wrap') + 1.0"
+    agree([x], y, target)
+
+
+def test_many_channels_stay_where_pixels_would_be_told_apart() -> None:
+    x, b = place("x", 9, 90, 20), place("b", 20)
+    for y in (
+        te.compute(x.shape, lambda i, j, c: x.at(i, j - 1, c, mode="clamp"), name="held"),
+        te.compute(x.shape, lambda i, j, c: x[i, (j + 37) % 90, c] * b[c], name="weighted"),
+        te.compute((9, 88, 20), lambda i, j, c: te.sum(lambda k: x[i, j + k, c], [te.reduce_axis(3)]), name="summed"),
+    ):
+        assert interleaved([x, b], [y], shifts=True, most=MANY) is None
 
 
 @pytest.mark.parametrize("mode", ["clamp", "zero"])

@@ -304,3 +304,12 @@ def test_short_runs_are_pieces_as_long_as_the_result_stays_in_the_caches() -> No
 
     assert nests(3000) == 2
     assert nests(60000) == 1
+
+
+def test_a_short_part_of_a_row_that_goes_round_is_a_piece() -> None:
+    """As one loop its elements are put together one by one, which takes longer than to begin another loop."""
+    x = te.placeholder((40, 12_000), name="x")
+    y = te.compute(x.shape, lambda i, j: x[i, (j + 397) % 12_000], name="y")
+    assert cuts(y)
+    check(y)
+    assert not cuts(te.compute(x.shape, lambda i, j: x[i, (j + 37) % 12_000], name="z"))
