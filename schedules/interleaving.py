@@ -108,7 +108,9 @@ def _on_rows(
                 rows.update(op.outputs)
         merged = [op for op in stages if any(p.is_result for p in found[op])]
         borders = {t for op in merged if _is_border(op, rows) for t in op.outputs}
-        more = {r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows, most)}
+        more = {
+            r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows, most)
+        }
         more = more or {
             r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])
         }
