@@ -7,6 +7,7 @@ where an operation is one of two things (a minimum is one operand or the other) 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import product
 
 from tedsl.analysis.affine import form_of
@@ -16,7 +17,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.intervals import Known, leaves, may_wrap, range_of, within
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine, atom_form
-from tedsl.lang.traverse import topological
+from tedsl.lang.traverse import conjuncts, disjuncts, topological
 
 __all__ = ["Facts", "naturals"]
 
@@ -52,7 +53,7 @@ class Facts:
         """Whether `goal >= 0` at every point of the scope at which `condition` holds."""
         if goal.is_constant and goal.constant >= 0:
             return True
-        return all(self._follows(goal, rows) for rows in self.cases(condition, True))
+        return all(self._follows(goal, rows) for case in _options(condition) for rows in self.cases(case, True))
 
     def refutes(self, condition: Expr) -> bool:
         """Whether `condition` holds at no point of the scope."""
@@ -105,6 +106,16 @@ class Facts:
             left, right = (self.form(part) for part in node.args)
             return naturals(node.fn if holds else NEGATED[node.fn], left - right)
         return [[]]
+
+
+def _options(condition: Expr) -> list[Expr]:
+    """The conditions of which one holds wherever this one does: however many they are, each is looked at alone."""
+    parts = conjuncts(condition)
+    split, of = max(((disjuncts(part), part) for part in parts), key=lambda found: len(found[0]), default=([], TRUE))
+    if len(split) < 2:
+        return [condition]
+    rest = [part for part in parts if part is not of]
+    return [reduce(lambda a, b: Expr._apply(Fn.AND, a, b), rest, option) for option in split]
 
 
 def _either(a: Alternatives, b: Alternatives) -> Alternatives:

@@ -2,15 +2,16 @@
 
 `select` guards its branches, `where=` the values of a reduction. A node of several users is used where one of them is:
 its condition is an `or` of cases, each an `and` of what was asked on the way to it. Cases are compared as sets, and a
-condition is written once for all nodes below it, so that chains of hundreds of choices stay quick.
+condition is written once for all nodes below it, so that chains of hundreds of choices stay quick. Where a
+chain asks whether a number is this or that one, as the steps of scans do, a case says which it is, not what it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from tedsl.lang.expr import FALSE, TRUE, Apply, Expr, Fn, Reduce
-from tedsl.lang.traverse import conjuncts, topological
+from tedsl.lang.expr import FALSE, TRUE, Apply, Const, Expr, Fn, Reduce
+from tedsl.lang.traverse import conjuncts, reads_of, topological
 
 __all__ = ["guards_of"]
 
@@ -81,10 +82,18 @@ class _Cases:
         key = case, condition
         made = self._within.get(key)
         if made is None:
-            expr: Expr = Expr._apply(Fn.AND, case.expr, condition)
-            made = case if expr is case.expr else _Case(expr, case.parts.union(conjuncts(condition)), case, condition)
+            left = self._without_idle(case, condition)
+            expr: Expr = Expr._apply(Fn.AND, left.expr, condition)
+            made = case if expr is case.expr else _Case(expr, left.parts.union(conjuncts(condition)), case, condition)
             self._within[key] = made
         return made
+
+    def _without_idle(self, case: _Case, condition: Expr) -> _Case:
+        """A case without the parts that hold where a condition does: of a number that is one, that it is no other."""
+        numbers = _numbers(condition)
+        if not numbers or not any(_is_idle(p, numbers) for p in case.parts) or reads_of(case.parts):
+            return case  # what is read may be there only where all parts before it hold
+        return self._all(p for p in conjuncts(case.expr) if not _is_idle(p, numbers))
 
     def inside(self, here: Alternatives, condition: Expr) -> Alternatives:
         """The same for alternatives, which are one condition then."""
@@ -149,6 +158,25 @@ class _Cases:
         for part in parts:
             case = self.within(case, part)
         return case
+
+
+def _numbers(condition: Expr) -> dict[Expr, Expr]:
+    """What a condition says to be which number."""
+    return dict(found for part in conjuncts(condition) if (found := _equation(part)) is not None)
+
+
+def _equation(part: Expr) -> tuple[Expr, Expr] | None:
+    if isinstance(part, Apply) and part.fn is Fn.EQ and part.args[0].dtype.is_integer:
+        return part.args if isinstance(part.args[1], Const) else None  # type: ignore[return-value]
+    return None
+
+
+def _is_idle(part: Expr, numbers: Mapping[Expr, Expr]) -> bool:
+    """Whether a part is that not all of some conditions hold, one of which is that a number is another one."""
+    if not isinstance(part, Apply) or part.fn is not Fn.NOT:
+        return False
+    asked = _numbers(part.args[0])
+    return any(numbers.get(e, n) is not n for e, n in asked.items())
 
 
 def _opposite(a: Expr, b: Expr) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
     "asked_inside",
     "asked_parts",
     "conjuncts",
+    "disjuncts",
     "free_axes",
     "operations_between",
     "reads_of",
@@ -199,6 +200,19 @@ def conjuncts(condition: Expr) -> list[Expr]:
         if isinstance(node, Apply) and node.fn is Fn.AND:
             stack += [node.args[1], node.args[0]]
         elif node is not TRUE:
+            parts[node] = None
+    return list(parts)
+
+
+def disjuncts(condition: Expr) -> list[Expr]:
+    """The parts of an `or`, each once."""
+    parts: dict[Expr, None] = {}
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Apply) and node.fn is Fn.OR:
+            stack += [node.args[1], node.args[0]]
+        else:
             parts[node] = None
     return list(parts)
 

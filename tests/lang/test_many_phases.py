@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.analysis.checks import read_checks
 from tedsl.lang import phases
 from tedsl.lang.expr import Read
 from tedsl.lang.tensor import Scan
@@ -20,7 +21,7 @@ def descended(start: te.Tensor, rounds: int) -> te.Tensor:
             x = x + (r * r).sum() / (1.0 + (r * r * x * x).sum()) * te.exp(-r)
         return te.where(t == 0, start, x)
 
-    return te.scan([(4, 5)], step)
+    return te.scan([(4, *start.shape)], step)
 
 
 def packed(result: te.Tensor) -> list[Scan]:
@@ -67,3 +68,24 @@ def test_gradients_of_steps_of_many_stages():
     np.testing.assert_allclose(te.evaluate(slope, {start: values}), gradient, rtol=1e-9)
     moved = [te.interpret(result, {start: values + h}).sum() for h in (1e-6, -1e-6)]
     np.testing.assert_allclose(gradient.sum(), (moved[0] - moved[1]) / 2e-6, rtol=1e-6)
+
+
+def open_checks(result: te.Tensor) -> list[str]:
+    return [str(c.read) for op in stages_of([result]) for c in read_checks(op) if c.status == "run"]
+
+
+def test_reads_of_many_phases_are_known_to_be_in_bounds():
+    """Of boxes that are too large to be tried point by point."""
+    start = te.placeholder((500_000,), "float64", "start")
+    assert not open_checks(descended(start, 12))
+
+
+def test_reads_of_many_phases_of_different_shapes_are_known_to_be_in_bounds():
+    start = te.placeholder((500_000,), "float64", "start")
+
+    def step(u, t):
+        x = te.where(t == 0, start, u[t - 1])
+        spread = [te.tanh(x[k:] - x[0]).sum() for k in range(20)]
+        return sum((te.exp(s * x) for s in spread), x)
+
+    assert not open_checks(te.scan([(4, 500_000)], step))
