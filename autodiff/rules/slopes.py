@@ -8,6 +8,7 @@ for products and reducers of one's own `rules.inner_folds` does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from autodiff.rules.derivatives import times
 from tedsl.lang import functions as fn
@@ -36,16 +37,19 @@ def with_fresh_axes(node: Reduce) -> Reduce:
 Slopes = Mapping[Reduce, "tuple[Expr | None, ...]"]
 
 
-def through_reduction(node: Reduce, component: int, g: Expr, slopes: Slopes) -> Expr | None:
+def through_reduction(
+    node: Reduce, component: int, g: Expr, slopes: Slopes, stored: Mapping[Expr, Expr] = MappingProxyType({})
+) -> Expr | None:
     """What one of the values at one point of the reduction's axes receives (or passes on) of `g`; None for nothing.
 
-    Of a product or a reducer of one's own the slopes are stages, made before.
+    Of a product or a reducer of one's own the slopes are stages, made before. `stored`: what to write for nodes below.
     """
     kind = node.reducer.kind
     if kind == "sum":
         return g
     if kind in ("max", "min"):
-        again = with_fresh_axes(node)
+        values, where = tuple(stored.get(v, v) for v in node.values), stored.get(node.where, node.where)
+        again = with_fresh_axes(Reduce(node.reducer, values, node.axes, where))
         winner = Reduce(BUILTIN[f"arg{kind}"], again.values, again.axes, again.where)
         return fn.select_node(flat_position(node.axes) == winner, g, Const(0.0, g.dtype))
     slope = slopes[node][component]

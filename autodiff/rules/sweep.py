@@ -237,7 +237,7 @@ def _contributions(
     """(operand, what it receives, reduction axes around it)."""
     if isinstance(node, Reduce):
         within = (*bound, *node.axes)
-        received = [(v, through_reduction(node, k, adjoint, slopes)) for k, v in enumerate(node.values)]
+        received = [(v, through_reduction(node, k, adjoint, slopes, stored)) for k, v in enumerate(node.values)]
         return [(v, part, within) for v, part in received if part is not None and v.dtype.is_float]
     if not isinstance(node, Apply) or node.fn in PIECEWISE_CONSTANT:
         return []

@@ -102,7 +102,8 @@ def _of_bodies(axes: tuple[Axis, ...], bodies: tuple[Expr, ...], sizes: Sizes) -
     total = _loops(axes, TRUE, _flops(bodies), sizes)
     for node in topological(bodies):
         if isinstance(node, Reduce):
-            total += _of_reduction(node, axes, sizes)
+            around = (a for a in free_axes(node) if a not in set(axes))  # those of reductions that it stands in
+            total += _of_reduction(node, (*axes, *around), sizes)
     return total
 
 

@@ -95,6 +95,18 @@ def test_scatter_scan_and_custom_reducers() -> None:
     assert work([u, v]) == Work(60, 0, 60 * 3, 4 * (60 + 40))
 
 
+def test_a_sum_inside_a_sum_is_counted_at_each_term_that_it_hangs_on() -> None:
+    x, k, m = te.placeholder((4,), name="x"), te.reduce_axis(3, "k"), te.reduce_axis(5, "m")
+
+    def step(s: Any, t: Any, i: Any) -> Any:
+        inner = te.sum(s[t - 1, m % 4], axis=m, where=m < k)
+        return te.select(t == 0, x[i], te.sum(inner * x[k], axis=k))
+
+    s = te.scan((2, 4), step)
+    assert work(s).iterations == 2 * 4 * (1 + 3 + 3 * 5)
+    assert work(s).masked == 2 * 4 * (3 * 5 - (0 + 1 + 2))
+
+
 def test_stages_are_counted_once_and_told_apart() -> None:
     A = te.placeholder((8,))
     B = te.compute((8,), lambda i: A[i] + 1)

@@ -173,3 +173,27 @@ def test_a_maximum_inside_a_sum_is_walked_once() -> None:
     with jax.enable_x64(True):
         want = jax.grad(theirs)(jnp.asarray(given_a))
     np.testing.assert_allclose(te.evaluate(gradient, {a: given_a}), want, rtol=1e-10)
+
+
+def test_a_sum_inside_a_maximum() -> None:
+    """The winner is asked for with axes of its own, also those of the sums inside it."""
+    x = te.placeholder((3, 4), "float64", name="x")
+
+    def step(s: Any, t: Any, i: Any) -> Any:
+        k, m = te.reduce_axis(3, "k"), te.reduce_axis(3, "m")
+        inner = te.sum(s[t - 1, te.clip(i + m - 1, 0, 3)], axis=m, where=m < 2)
+        return te.select(t == 0, x[0, i], te.max(x[k, i] * inner, axis=k))
+
+    given = CHANCE.standard_normal((3, 4))
+
+    def theirs(x: Any) -> Any:
+        s, total = x[0], x[0].sum()
+        for _ in range(2):
+            s = (x * (s[jnp.clip(jnp.arange(4) - 1, 0, 3)] + s)).max(0)
+            total = total + s.sum()
+        return total
+
+    (gradient,) = te.differentiate([te.scan((3, 4), step).sum()], [x])
+    with jax.enable_x64(True):
+        want = jax.grad(theirs)(jnp.asarray(given))
+    np.testing.assert_allclose(te.evaluate(gradient, {x: given}), want, rtol=1e-10)

@@ -123,3 +123,20 @@ def test_as_much_code_as_for_known_sizes(name: str, monkeypatch: pytest.MonkeyPa
         len(te.build(*make(*sizes)).source("stmt")) for sizes in (map(te.var, "abc"[:count]), (127, 139, 141)[:count])
     )
     assert symbolic < 2 * fixed
+
+
+@pytest.mark.parametrize("m", [3, 4, 6])
+def test_pieces_that_sizes_leave_empty_in_fused_loops(m: int) -> None:
+    """The columns behind the m-th are none from 4 on: a fused loop would say that it writes the m-th."""
+    columns, steps = te.var("columns"), te.var("steps")
+    s = te.placeholder((steps, 4), name="s")
+
+    def element(t: Any, i: Any, p: Any, j: Any, k: Any) -> Any:
+        return te.select((j < columns) & (t >= 2) & (p == 0) & (i > 1), te.tanh(s[t - 1, i]) + k, 0.0)
+
+    width = te.maximum(columns, 4)
+    kernel = te.build([s], te.compute((steps, 4, 2, width, steps), element, name="y"))
+    given = RANDOM.standard_normal((6, 4), dtype="float32")
+    t, i, p, j, k = np.ogrid[:6, :4, :2, : max(m, 4), :6]
+    want = np.where((j < m) & (t >= 2) & (p == 0) & (i > 1), np.tanh(given[t - 1, i]) + k, 0)
+    np.testing.assert_allclose(kernel(given, sizes={columns: m}), want, rtol=1e-5)

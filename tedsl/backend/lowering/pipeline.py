@@ -41,8 +41,10 @@ from tedsl.backend.lowering.stages import (
 from tedsl.backend.lowering.together import exposed_reads, together
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
+from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Axis, Const, Fn, Read, Reduce, Var
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between, substitute_all, topological
 
@@ -266,7 +268,7 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
     for piece in pieces:
         _, loops = loops_over(ctx, piece.loops, identifier(op.axes[0].name))
         scope = ctx.scalars(loops)
-        place = tuple(map(scope.extent, piece.places))[::-1]
+        place = tuple(map(scope.extent, map(_within, op.axes, piece.loops, piece.places)))[::-1]
         values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
         func[place] = tuple_of(map(ctx.after_checks, values))
         updates.append({axis: loops[a] for axis, a in zip(op.axes, piece.loops, strict=True)})
@@ -275,6 +277,16 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
         op, "pointwise", func, dims, components, elements(func, components), axes=dict(updates[0]),
         pieces=tuple(updates), boxes=tuple(boxes),
     )  # fmt: skip
+
+
+def _within(axis: Axis, loop: Axis, place: Expr) -> Expr:
+    """Where a piece writes along an axis. One that sizes may leave empty begins behind the last element then, which
+    Halide would take for one that is written where loops are fused.
+    """
+    if place is loop or number(loop.extent) is not None:
+        return place
+    assert axis.extent is not None
+    return loop + fn.minimum(simplify_extent(place - loop), axis.begin + axis.extent - 1)
 
 
 def _opaque(value: Halide) -> Halide:
