@@ -25,7 +25,8 @@ class Thresholds:
     product_terms: int = 2048  # of a sum that is cut into blocks, for each of which the factors stay in the cache
     mirrored_rows: int = 192  # of a symmetric product, of which a half is computed
     mirrored_terms: int = 2048  # bytes of the terms of an element of it
-    window_lanes: int = 32  # pixels of a row, few filters over which share what they read
+    window_lanes: int = 12  # pixels of a row, few filters over which share what they read
+    strided_uses: int = 16  # of each element of a table that has every so many of such pixels side by side
     epilogue: int = 1  # elements of a product that is stored as what its reader makes of it
     table_rows: int = 16  # of a table that stays in the first cache, beside which columns are packed row by row
     table_threads: int = 1 << 15  # elements of a packed table

@@ -28,6 +28,7 @@ __all__ = ["Combination", "PackedTable", "copy_of", "forms_of", "guarded", "line
 
 Key = frozenset[tuple[tuple[Expr, ...], int]]
 EMPTY: Mapping[Axis, Expr] = {}
+STRIDES: Mapping[Axis, int] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,12 +178,14 @@ def copy_of(
     inner: Sequence[Axis],
     *,
     whole: bool = True,
+    strides: Mapping[Axis, int] = STRIDES,
 ) -> PackedTable | None:
     """The table of `factor`: loops in `padded` run to a multiple of so many, past their ends the last one is repeated;
     so it is where tiles divide an extent, but need not begin with it (`whole` is false).
 
     `panel` = (axis, width) cuts the dimension of that axis into panels of so many lanes, which lie innermost; `inner`
-    orders the dimensions between, the last one innermost. `sizes` are typical of the loops.
+    orders the dimensions between, the last one innermost. `sizes` are typical of the loops. A combination with a loop
+    in `strides` is two dimensions, its remainders by that and its quotients: the loop walks along the latter.
     """
     forms = forms_of(factor, sizes)
     if not forms:
@@ -198,6 +201,7 @@ def copy_of(
     first: list[tuple[Axis, int, Expr]] = []
     lane = contiguous = None
     for k, form in enumerate(forms):
+        step = max(strides.get(a, 1) for a in form.axes)
         (start, high), (low, last) = form.ends(), form.ends(extents)
         extent, count = _natural(as_expr(last - low + 1), form.axes), form.count(counts)
         if panel is not None and form.alone is panel[0]:
@@ -210,8 +214,17 @@ def copy_of(
             own = Axis(f"d{k}", extent)
             begins = number(low) == 0
             at = own if begins else own + low
-            made.append((own, count, (form.plane - (affine_of(low) or Affine({(low,): 1}))).to_expr()))
-        if last is not high or (not whole and any(padded.get(a, 1) > 1 for a in form.axes)):
+            place = form.plane - (affine_of(low) or Affine({(low,): 1}))
+            if step > 1:
+                rest, own = Axis(f"r{k}", Const(step, INT32)), Axis(f"d{k}", blocks_of(extent, step))
+                at = own * step + rest if begins else own * step + rest + low
+                left, turns = place.divided(step)[::-1]
+                made.append((rest, step, left.to_expr() % step))
+                made.append((own, -(-count // step), turns.to_expr() + left.to_expr() // step))
+            else:
+                made.append((own, count, place.to_expr()))
+        is_over = any(padded.get(a, 1) > 1 for a in form.axes) and not whole
+        if last is not high or is_over or (step > 1 and count % step):
             at = minimum(at, high)
         if low is not start:
             at = maximum(at, start)

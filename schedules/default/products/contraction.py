@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from schedules.conditions import tidied
-from schedules.default.copies import copy_of, forms_of, guarded, stays_inside
+from schedules.default.copies import Combination, copy_of, forms_of, guarded, stays_inside
 from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
@@ -29,6 +29,8 @@ __all__ = ["FILLED", "Contraction", "Tile", "contraction_of", "lanes_for", "regi
 
 DTYPES = frozenset({"float32", "float64", "int32", "uint32", "int64", "uint64"})  # whose products vectors have
 SMALL_TABLE = 1 << 13  # elements of rows that stay in the first cache
+MOST_STRIDE = 4  # between the pixels of a window
+FEW_FILTERS = 4  # that do
 MOST_FILTERS = 8  # that share the pixels of a window
 FILLED = 9  # columns that fill more than half of a vector
 LEAST_VECTOR = 16  # bytes, of columns that fill less than a register
@@ -49,6 +51,7 @@ class Contraction:
     lane: Axis
     sizes: Mapping[Axis, int]  # extents, typical ones where they are not known
     window: bool = False  # lanes are pixels of a table that keeps its order; the sum runs over their neighbours, too
+    stride: int = 1  # between the pixels of a window, whose table has every so many of them side by side
     # Factors that meet zeros which a condition of the sum put into the other one: they have to be finite.
     finite_rows: bool = False
     finite_columns: bool = False
@@ -152,15 +155,27 @@ def _window(
     crossing = [f for f in column_forms if lane in set(f.axes)]
     m = tuple(a for a in op.axes if a in in_rows - in_columns)
     filters = math.prod(sizes[a] for a in m)
-    if not m or filters > MOST_FILTERS or len(crossing) != 1 or crossing[0].plane.terms[(lane,)] != 1:
+    if not m or filters > MOST_FILTERS or len(crossing) != 1:
+        return None
+    stride = crossing[0].plane.terms[(lane,)]
+    if stride != 1 and not (1 < stride <= MOST_STRIDE and _is_worth_turning(filters, column_forms, sizes, least)):
         return None
     batch = tuple(a for a in op.axes if a in in_columns and a is not lane)
     if not batch:
         return None
     return Contraction(
-        op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, sizes, window=True,
+        op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, sizes, window=True, stride=stride,
         finite_rows=bool(conditions) and rows.dtype.is_float,
     )  # fmt: skip
+
+
+def _is_worth_turning(
+    filters: int, column_forms: Sequence[Combination], sizes: Mapping[Axis, int], least: Thresholds
+) -> bool:  # fmt: skip
+    """Whether a table of every so many pixels is used often enough, by filters too few to be lanes."""
+    elements = math.prod(form.count(sizes) for form in column_forms)
+    is_known = all(number(a.extent) is not None for form in column_forms for a in form.axes)
+    return is_known and filters <= FEW_FILTERS and math.prod(sizes.values()) >= least.strided_uses * elements
 
 
 def _roles(

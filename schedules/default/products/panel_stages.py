@@ -89,7 +89,8 @@ def _tiled(
     tile = tile_for(found, machine, lanes)
     padded = {found.lane: tile.lanes, **dict(tile.rows)}
     panel = None if found.window else (found.lane, tile.lanes)
-    columns = copy_of(found.columns, found.sizes, padded, panel, found.sums, whole=whole)
+    strides = {found.lane: found.stride}
+    columns = copy_of(found.columns, found.sizes, padded, panel, found.sums, whole=whole, strides=strides)
     assert columns is not None
     return tile, padded, columns
 

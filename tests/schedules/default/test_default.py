@@ -198,6 +198,9 @@ CASES: dict[str, Callable[[], Case]] = {
        for which in ("forward", "x", "w")},
     "conv, few filters": lambda: conv(3, 12, 3, 37, 3, 1, 1, 1, "forward"),
     "conv, few filters, no border": lambda: conv(1, 12, 5, 70, 3, 1, 0, 2, "forward"),
+    **{f"conv, few filters, k{k} s{s} p{p} d{d}": lambda k=k, s=s, p=p, d=d: conv(2, 6, 3, 61, k, s, p, d, "forward")
+       for k, s, p, d in ((7, 2, 3, 1), (7, 2, 0, 2), (9, 3, 3, 1), (11, 4, 1, 1), (3, 1, 1, 1))},
+    "conv, few filters, narrow": lambda: conv(2, 12, 3, 21, 5, 1, 2, 1, "forward"),
     "conv, large, forward": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "forward"),
     "conv, large, image": lambda: conv(2, 16, 40, 30, 3, 1, 1, 1, "x"),
     "conv, large, weights": lambda: conv(4, 16, 40, 30, 3, 1, 1, 1, "w"),
@@ -243,6 +246,15 @@ def test_numbers_that_are_not_finite_stay_where_they_belong(which: str, value: f
         arrays[position].flat[5] = value
         found, expected = kernel(*arrays), te.interpret(outputs[0], dict(zip(inputs, arrays, strict=True)))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(("taps", "step"), [(7, 2), (9, 3), (11, 4)])
+def test_few_filters_that_move_by_several_pixels_read_these_side_by_side(taps: int, step: int, target: str) -> None:
+    _, (y,) = conv(2, 6, 3, 61, taps, step, 1, 1, "forward")
+    text = str(te.Schedule(y).auto(target=target))
+    assert "y_sums" in text
+    assert f"y_columns[b, c, i * {step} + p, q % {step}, j + q // {step}]" in text
 
 
 def spread() -> tuple[list[te.Tensor], te.Tensor]:
