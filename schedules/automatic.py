@@ -6,8 +6,9 @@ when a kernel is built, for all stages at once, so it stands alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 from schedules.default import WHERE, Completion, Machine, completion, left_open
 from schedules.directives import (
@@ -16,14 +17,16 @@ from schedules.directives import (
     ComputeInline,
     ComputeRoot,
     Directive,
+    LoopDirective,
     Split,
     StoreAt,
     StoreRoot,
     Vectorize,
 )
-from schedules.loops import one_of
+from schedules.loops import definitions_of, one_of
 from schedules.placing.placement import placed
 from schedules.plan import Plan, Step, described
+from schedules.program import program_of
 from schedules.written.order import regrouped_between
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.expr import Var
@@ -37,6 +40,7 @@ __all__ = [
     "check_limits",
     "machine_for",
     "on_machines",
+    "rewritten_loop",
     "vectors_by_default",
     "why_not_built",
 ]
@@ -97,6 +101,30 @@ def _default(plan: Plan, d: Auto) -> Completion:
     unlike = regrouped_between(plan.program, found.stages.program) - found.in_order
     changed = plan.regrouped | found.stages.regrouped | unlike
     return replace(found, stages=replace(found.stages, regrouped=changed), plan=replace(found.plan, regrouped=changed))
+
+
+def rewritten_loop(d: Directive, plan: Plan, steps: Iterable[Step], outputs: Sequence[Tensor]) -> str:
+    """What is said of a loop of the program as it is written that the default schedule has rewritten; "" of others."""
+    auto = next((s for s in steps if isinstance(s.directive, Auto)), None)
+    if auto is None or not isinstance(d, LoopDirective):
+        return ""
+    written = Plan(program_of(outputs))
+    if d.stage not in written.program.stages or d.definition not in definitions_of(written.operation(d.stage)):
+        return ""
+    said = {name for f in fields(d) for name in _flat(getattr(d, f.name))}
+    now = plan.nest(d.stage, d.definition)
+    names = written.nest(d.stage, d.definition).names
+    lost = [n for n in names if n in said and n not in now.names and not now.became(n)]
+    if not lost:
+        return ""
+    return (
+        f"{auto.call or described(auto.directive)} at {auto.where} has written {d.stage} in another form: loop "
+        f"{lost[0]!r} is there without it, and stays if a directive of {d.stage} is given before it"
+    )
+
+
+def _flat(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def why_not_built(plan: Plan) -> str:

@@ -115,8 +115,14 @@ class Nest:
         try:
             return self.names.index(one_of(name, self.names, "loop", f"loops of {self}"))
         except ScheduleError as error:
-            became = next((let for let in self.lets if re.search(rf"(^|, ){re.escape(name)} = ", let)), None)
-            raise error if became is None else ScheduleError(f"{error}; there was one, and {became}") from None
+            became = self.became(name)
+            if not became:
+                raise
+            raise ScheduleError(f"{error}; there was one, and {became}") from None
+
+    def became(self, name: str) -> str:
+        """The assignment that is all there is of a loop that was cut or fused; "" of others."""
+        return next((let for let in self.lets if re.search(rf"(^|, ){re.escape(name)} = ", let)), "")
 
     def fresh(self, name: str) -> str:
         """`name`, or the first of name1, name2, ... that no loop has."""

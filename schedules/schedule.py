@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from schedules.automatic import advanced, machine_for, vectors_by_default, why_not_built
+from schedules.automatic import advanced, machine_for, rewritten_loop, vectors_by_default, why_not_built
 from schedules.conditions import mirrored_rows
 from schedules.directives import (
     Auto,
@@ -150,7 +150,13 @@ class Schedule(Rich):
             raise TypeError(f"at {place}: {error}") from None
         plan, steps = self.plan, list(self.steps)
         for directive in directives:
-            plan, made = advanced(plan, Step(directive, place, call))
+            try:
+                plan, made = advanced(plan, Step(directive, place, call))
+            except ScheduleError as error:
+                told = rewritten_loop(directive, plan, steps, self.outputs)
+                if not told:
+                    raise
+                raise ScheduleError(f"{error}; {told}") from None
             steps += made
         self.plan, self.steps = plan, tuple(steps)
 

@@ -15,6 +15,7 @@ from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.elements import whole
 from tedsl.lang.errors import is_own_file, place_of, user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
@@ -149,7 +150,7 @@ def effects_of(outputs: Sequence[Tensor]) -> str | None:
 def inlined(signature: Signature, template: Template, author: Author, inputs: Sequence[Tensor]) -> Any:
     """What the function returns for tensors, its results with the derivatives that the author gave."""
     try:
-        returned = signature.called(template, inputs)
+        returned = map_leaves(signature.called(template, inputs), "result", whole)
     except Exception as error:
         told = told_of_statics(error, signature, template)
         if told is error:
@@ -325,7 +326,9 @@ def _pushed(
 
 def _explained(signature: Signature, template: Template, error: Exception, inputs: Sequence[Tensor]) -> Exception:
     """The error of the function with the names of its arguments and what was given."""
-    message = f"{signature.title} called on ({signature.given(template, inputs)}): {error}"
+    title, text = signature.title, str(error)
+    told = text[len(title) :] if text.startswith(title) else f": {text}"  # what is said of it has its title already
+    message = f"{title} called on ({signature.given(template, inputs)}){told}"
     if "is not a valid JAX type" in message:  # what its functions say of our tensors
         message += "; functions of JAX take arrays: write those of tedsl here, as te.log(x)"
     try:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import reduce
-from inspect import signature
+from inspect import Signature, signature
 from operator import add
 from typing import Any, NamedTuple, Protocol
 
@@ -476,8 +476,9 @@ class FunctionStep:
             return value, first, {"count": count, **dict(zip(optimizer.slots, rest, strict=True))}
 
         step.__name__ = f"step_of_{name_of(f)}"
+        unspoken = _as_parameters_of(f, step)
         self.function, self.optimizer, self._run = f, optimizer, jit(step, **worth)
-        self._run.signature.unspoken = frozenset(("slots", "rate"))
+        self._run.signature.unspoken = unspoken
         self._run.signature.label = f"train_step of {name_of(f)}"
         self.options = {"has_aux": has_aux, "clip": clip, **worth}
 
@@ -531,6 +532,22 @@ class FunctionStep:
         except TypeError:
             names = list(taken.parameters)[1:]
             raise _of_other_data(name_of(self.function), names, data, named, self.optimizer) from None
+
+
+def _as_parameters_of(f: Callable[..., Any], step: Callable[..., Any]) -> frozenset[str]:
+    """Give a step the parameters of the function, as messages have them; the names of two between that are its own."""
+    own = list(signature(step).parameters.values())[1:3]
+    try:
+        first, *others = signature(f).parameters.values()
+    except (TypeError, ValueError):  # functions of C have none, others none for parameters
+        return frozenset(p.name for p in own)
+    if first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        taken = {first.name, *(p.name for p in others)}
+        while not taken.isdisjoint(p.name for p in own):
+            own = [p.replace(name=f"{p.name}_") for p in own]
+        params = first.replace(kind=first.POSITIONAL_ONLY, default=first.empty)
+        step.__signature__ = Signature([params, *own, *others])  # type: ignore[attr-defined]
+    return frozenset(p.name for p in own)
 
 
 def _of_other_data(

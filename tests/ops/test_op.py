@@ -590,9 +590,31 @@ def test_a_definition_may_be_replaced_as_in_a_notebook() -> None:
         np.testing.assert_array_equal(cell.f(a), a * factor)
 
 
+def test_elements_returned_are_tensors_of_rank_0() -> None:
+    """As of te.jit and te.grad; on arrays and on tensors."""
+    first = te.op(lambda x: {"first": x[0], "rest": (x[1] + 1.0, x[1:])}, name="first")
+    a = np.array([1.0, 2.0, 3.0])
+    found = first(a)
+    assert found["first"].shape == found["rest"][0].shape == ()
+    np.testing.assert_array_equal([found["first"], found["rest"][0], *found["rest"][1]], [1, 3, 2, 3])
+    x = te.placeholder((3,), "float64")
+    np.testing.assert_array_equal(te.evaluate(first(x)["rest"][0] * 2.0, {x: a}), 6.0)
+    np.testing.assert_array_equal(te.grad(te.op(lambda x: x[1] * x[2]))(a), [0, 3, 2])
+    ruled = te.op(lambda x: x[1] * x[2])
+    ruled.def_vjp(lambda y, xs, head: [te.full((3,), 7.0, "float64") * head])
+    np.testing.assert_array_equal(te.grad(ruled)(a), [7, 7, 7])
+
+
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 counter = iter(range(1000))
+
+
+def _element_of_a_loop(x: te.Tensor) -> te.Expr:
+    kept = []
+    te.compute(x.shape, lambda i: kept.append(x[i]) or x[i])
+    return kept[0]
+
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "names and what was given": (
@@ -620,7 +642,11 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "complex": (lambda: scaled(np.ones(2, complex)), TypeError, "dtype complex128 is not supported"),
     "masked": (lambda: scaled(np.ma.array(normal(2))), TypeError, "masked array"),
     "out under tensors": (lambda: scaled(te.placeholder((2,)), out=normal(2)), TypeError, "out= and mode= are for"),
-    "a value returned": (lambda: te.op(lambda x: 3.0)(normal(2)), TypeError, "must return tensors, found float"),
+    "a value returned": (
+        lambda: te.op(lambda x: 3.0, name="f")(normal(2)), TypeError,
+        r"^op f\(x\) called on \(x : float32\[2\]\), at \S+test_op.py:\d+: it must return tensors, found float",
+    ),
+    "an element of a loop": (lambda: te.op(_element_of_a_loop)(normal(2)), TypeError, "must return tensors, found Read"),
     "nothing returned": (lambda: te.op(lambda x: ())(normal(2)), TypeError, "returned no tensor"),
     "state": (
         lambda: te.op(lambda x: x * next(counter))(normal(2)), ValueError, "two traces of its function differ",

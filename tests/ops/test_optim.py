@@ -350,7 +350,7 @@ def test_a_step_of_a_function_tells_what_was_compiled() -> None:
     assert "decoupled" not in str(step)
     assert "not called on arrays yet" in str(step.explain())
     step(step.start({"w": np.ones(3, "float32")}), np.ones(3, "float32"))
-    assert "data_0 : float32[3]" in str(step.explain())
+    assert "x : float32[3]" in str(step.explain())
     assert "compiled in" in str(step.explain())
 
 
@@ -529,6 +529,23 @@ def linear(w: Any, x: Any) -> Any:
     return (w["a"] * x).sum()
 
 
+def test_messages_of_a_step_name_the_parameters_of_the_function() -> None:
+    def of_its_names(slots: Any, x: Any, rate: float = 2.0, *more: Any, rate_: float = 1.0, **named: Any) -> Any:
+        return (slots["a"] * x * rate * rate_).sum() + sum(m.sum() for m in (*more, *named.values()))
+
+    x = np.ones(3, "float32")
+    step = optim.train_step(of_its_names, optim.SGD(0.1))
+    state = step.start({"a": x})
+    loss, _ = step(state, x, 3.0, x, rate_=x, y=x)
+    np.testing.assert_allclose(loss, 15.0)
+    title = r"train_step of of_its_names\(slots, x, rate, more, rate_, named\)"
+    with pytest.raises(ValueError, match=rf"{title} called on \(slots_a : [^,]*, x : float32\[4\], rate=3.0\): te.mul"):
+        step(state, np.ones(4, "float32"), 3.0)
+    step = optim.train_step(lambda *args: (args[0]["a"] * args[1]).sum(), optim.SGD(0.1))  # no name for parameters
+    loss, _ = step(step.start({"a": x}), x)
+    np.testing.assert_allclose(loss, 3.0)
+
+
 def test_data_that_a_step_does_not_take_is_told_without_what_nobody_gave() -> None:
     x = np.ones(3, "float32")
     step = optim.train_step(linear, optim.Adam(0.1))
@@ -540,7 +557,7 @@ def test_data_that_a_step_does_not_take_is_told_without_what_nobody_gave() -> No
     with pytest.raises(TypeError, match=r"the step of linear takes a state and x, found no data$"):
         step(state)
     with pytest.raises(
-        ValueError, match=r"called on \(params_a : .*, params_b : [^,]*, data_0 : float32\[4\]\): te.mul at"
+        ValueError, match=r"train_step of linear\(w, x\) called on \(w_a : .*, w_b : .*, x : float32\[4\]\): te.mul at"
     ):
         step(state, np.ones(4, "float32"))
     given = optim.train_step((W * W).sum(), [W], [], optim.SGD(0.1))

@@ -202,3 +202,25 @@ def test_the_default_schedule_by_name_is_built_as_without_a_name() -> None:
     changed[y].parallel("i")
     assert te.build(x, y, schedule=changed).loop_nest() != usual
     assert te.build(x, y, schedule=te.Schedule(y).auto(target="x86-64-v2")).loop_nest() != usual
+
+
+def test_a_loop_that_the_default_schedule_has_rewritten_is_told_of() -> None:
+    x = te.placeholder((100, 100), name="x")
+    y = te.compute((96, 96), lambda i, j: te.sum(lambda k, q: x[i + k, j + q] / 25.0), name="y")
+    for options in ({}, {"loops": False}):
+        s = te.Schedule(y).auto(**options)
+        with pytest.raises(
+            te.ScheduleError, match=r"no loop 'q'; loops of y: .*; s.auto\('default'.*\) at .*'q' is there "
+        ):
+            s[y].unroll("q")
+        with pytest.raises(te.ScheduleError, match=r"stays if a directive of y is given before it$"):
+            s[y].fuse("k", "q")
+        with pytest.raises(te.ScheduleError, match=r"no loop 'z'; loops of y: [ijwov_, ]*$"):  # nor was there one
+            s[y].unroll("z")
+        kept = te.Schedule(y)
+        kept[y].unroll("q")
+        assert "q < 5, unrolled" in str(kept.auto(**options))
+    s = te.Schedule(y).auto(loops=False)
+    s[y].split("i", 8)
+    with pytest.raises(te.ScheduleError, match=r"no loop 'i'.*; there was one, and i = io\*8 \+ ii$"):
+        s[y].unroll("i")
