@@ -646,7 +646,9 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: te.op(lambda x: 3.0, name="f")(normal(2)), TypeError,
         r"^op f\(x\) called on \(x : float32\[2\]\), at \S+test_op.py:\d+: it must return tensors, found float",
     ),
-    "an element of a loop": (lambda: te.op(_element_of_a_loop)(normal(2)), TypeError, "must return tensors, found Read"),
+    "an element of a loop": (
+        lambda: te.op(_element_of_a_loop)(normal(2)), TypeError, "must return tensors, found Read",
+    ),
     "nothing returned": (lambda: te.op(lambda x: ())(normal(2)), TypeError, "returned no tensor"),
     "state": (
         lambda: te.op(lambda x: x * next(counter))(normal(2)), ValueError, "two traces of its function differ",

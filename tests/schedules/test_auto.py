@@ -209,9 +209,7 @@ def test_a_loop_that_the_default_schedule_has_rewritten_is_told_of() -> None:
     y = te.compute((96, 96), lambda i, j: te.sum(lambda k, q: x[i + k, j + q] / 25.0), name="y")
     for options in ({}, {"loops": False}):
         s = te.Schedule(y).auto(**options)
-        with pytest.raises(
-            te.ScheduleError, match=r"no loop 'q'; loops of y: .*; s.auto\('default'.*\) at .*'q' is there "
-        ):
+        with pytest.raises(te.ScheduleError, match=r"no loop 'q'; loops of y: .*; s.auto\('default'.*'q' is there "):
             s[y].unroll("q")
         with pytest.raises(te.ScheduleError, match=r"stays if a directive of y is given before it$"):
             s[y].fuse("k", "q")
