@@ -19,6 +19,7 @@ import numpy as np
 
 import tedsl as te
 from benchmarks.halide_cameras import CAMERAS
+from benchmarks.halide_compositing import COMPOSITING
 from benchmarks.halide_images import IMAGES
 from benchmarks.halide_kit import GRAY, App, extent, func, host, image as floats, largest_difference, words
 from benchmarks.halide_laplacian import LAPLACIAN
@@ -181,6 +182,7 @@ APPS = (
     *LEVELS,
     LAPLACIAN,
     *CAMERAS,
+    COMPOSITING,
 )
 
 

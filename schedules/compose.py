@@ -55,6 +55,7 @@ __all__ = [
     "then",
     "tile",
     "unroll",
+    "unswitch",
     "vectorize",
 ]  # fmt: skip
 
@@ -123,7 +124,8 @@ align_storage, bound, fold_storage, hoist_storage, async_ = map(
     _verb, ("align_storage", "bound", "fold_storage", "hoist_storage", "async_")
 )
 clone_in, compute_with, specialize = map(_verb, ("clone_in", "compute_with", "specialize"))
-never_partition, always_partition, cut_at = map(_verb, ("never_partition", "always_partition", "cut_at"))
+never_partition, always_partition = map(_verb, ("never_partition", "always_partition"))
+cut_at, unswitch = map(_verb, ("cut_at", "unswitch"))
 reorder_storage, bound_extent = map(_verb, ("reorder_storage", "bound_extent"))
 cache_read, cache_write, rfactor, pack = map(_verb, ("cache_read", "cache_write", "rfactor", "pack"))
 gpu_tile, gpu_blocks = map(_verb, ("gpu_tile", "gpu_blocks"))

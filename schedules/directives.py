@@ -55,6 +55,7 @@ __all__ = [
     "StoreIn",
     "StoreRoot",
     "Unroll",
+    "Unswitch",
     "Vectorize",
     "check_fields",
     "from_json",
@@ -441,6 +442,21 @@ class CutAt(LoopDirective):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Unswitch(LoopDirective):
+    """Compute a stage by cases: what it chooses by conditions that are the same all along a loop is decided outside.
+
+    rewrites   for i: C[i] = select(m == 0, a[i], b[i])
+               ->   if m == 0: (for i: C[i] = a[i]) else: (for i: C[i] = b[i])
+    checks     C is pointwise, and nothing is computed inside its loops or with them
+    Conditions may read data and hang on the loops around; borders, as `j > 0`, stay. Every other directive holds for
+    the loops of all cases.
+    """
+
+    verb = "unswitch"
+    loop: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rewrite(Directive):
     """A change of the program that keeps its results: stages are added, those that were there keep their names."""
 
@@ -544,7 +560,7 @@ DIRECTIVES: dict[str, type[Directive]] = {
         Auto,
         Split, Fuse, Reorder, Unroll, Vectorize, Parallel, Atomic, GpuBlocks, GpuThreads, GpuSingleThread,
         Prefetch,
-        NeverPartition, AlwaysPartition, CutAt, ComputeWith, Specialize,
+        NeverPartition, AlwaysPartition, CutAt, Unswitch, ComputeWith, Specialize,
         ComputeAt, StoreAt, StoreRoot, ComputeRoot, ComputeInline, ReorderStorage, StoreIn, BoundExtent,
         Bound, AlignStorage, FoldStorage, HoistStorage, Async,
         CacheWrite, CacheRead, Rfactor, Pack, CloneIn,

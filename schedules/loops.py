@@ -32,6 +32,7 @@ from schedules.directives import (
     Specialize,
     Split,
     Unroll,
+    Unswitch,
     Vectorize,
 )
 from tedsl.analysis.iteration import free_dimensions, is_stepped
@@ -436,10 +437,12 @@ def _partition(nest: Nest, d: NeverPartition | AlwaysPartition) -> Nest:
     return nest
 
 
-def _cut(nest: Nest, d: CutAt) -> Nest:
+def _cut(nest: Nest, d: CutAt | Unswitch) -> Nest:
     level = nest.level(d.loop)
     if level.kind not in ("serial", "parallel") or len(level.origin) != 1 or _is_made(nest, d.loop):
-        raise ScheduleError(f"loop {d.loop!r} of {nest} is no longer that of an axis; cut it before other directives")
+        raise ScheduleError(
+            f"loop {d.loop!r} of {nest} is no longer that of an axis; {d.verb} it before other directives"
+        )
     return nest
 
 
@@ -453,7 +456,7 @@ _RULES: dict[type, Callable[[Nest, Any], Nest]] = {
     Atomic: _atomic,
     GpuBlocks: _gpu("gpu block"), GpuThreads: _gpu("gpu thread"),
     GpuSingleThread: _single_thread, Prefetch: _prefetch, NeverPartition: _partition, AlwaysPartition: _partition,
-    CutAt: _cut,
+    CutAt: _cut, Unswitch: _cut,
     ComputeWith: lambda nest, d: nest,  # judged when the schedule is complete
     Specialize: lambda nest, d: nest,
 }  # fmt: skip

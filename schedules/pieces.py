@@ -30,11 +30,12 @@ TURNS = (0, 1, -1, 2)  # how often a place may have gone round a length that is 
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a stage's loops, each from 0 on: the places of its elements, and their values."""
+    """A box of a stage's loops, each from 0 on: the places of its elements, and their values, under a condition."""
 
     loops: tuple[Axis, ...]
     places: tuple[Expr, ...]
     bodies: tuple[Expr, ...]
+    condition: Expr = TRUE
 
 
 def pieces_of(axes: Sequence[Axis], bodies: Sequence[Expr], cuts: Mapping[Axis, Sequence[Expr]]) -> list[Piece]:

@@ -48,6 +48,7 @@ from schedules.directives import (
     StoreIn,
     StoreRoot,
     Unroll,
+    Unswitch,
     Vectorize,
 )
 from schedules.loops import Nest, base_of, check_positive, definitions_of, is_rounded, nest_of, one_of, transformed
@@ -372,6 +373,8 @@ class Plan:
             self._check_condition(d)
         if isinstance(d, CutAt):
             self._check_cut(d, op)
+        if isinstance(d, Unswitch):
+            self._check_cases(d, op)
         if isinstance(d, ComputeWith):
             self.nest(one_of(d.consumer, self.program.stages, "stage", "stages"), d.definition).level(d.loop)
         if isinstance(d, Prefetch) and self._source(d.stage, op, d.source).ndim == 0:
@@ -386,7 +389,7 @@ class Plan:
             raise ScheduleError(
                 f"{d.stage} has no loops of their own where {asked}; conditions: {there}; specialize it first"
             )
-        if isinstance(d, (Specialize, ComputeWith, CutAt, Atomic, GpuBlocks, GpuThreads, GpuSingleThread)):
+        if isinstance(d, (Specialize, ComputeWith, CutAt, Unswitch, Atomic, GpuBlocks, GpuThreads, GpuSingleThread)):
             raise ScheduleError(f"{d.verb} is said of a stage, not of one of its cases")
 
     def _check_cut(self, d: CutAt, op: Operation) -> None:
@@ -403,6 +406,20 @@ class Plan:
             raise ScheduleError(
                 f"expected positions in order, from 0 to {axis.extent} whatever the sizes are, found {', '.join(texts)}"
             )
+
+    def _check_cases(self, d: Unswitch, op: Operation) -> None:
+        """Refuse cases of a stage that is not pointwise, or has some."""
+        if not isinstance(op, Compute) or op.reduction is not None:
+            raise ScheduleError(f"{d.stage} is not pointwise; only stages that are can be computed by cases")
+        if self.by_cases(d.stage) is not None:
+            raise ScheduleError(
+                f"{d.stage} is computed by cases already; name one loop, along all of which they are the same"
+            )
+
+    def by_cases(self, stage: str) -> Unswitch | None:
+        """The loop all along which the cases of a stage are the same."""
+        said = (s.directive for s in self.loops.get((stage, "body"), ()))
+        return next((d for d in said if isinstance(d, Unswitch)), None)
 
     def cut_loops(self, stage: str) -> list[CutAt]:
         """What a stage is cut at, loop by loop."""

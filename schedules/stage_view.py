@@ -43,6 +43,7 @@ from schedules.directives import (
     StoreIn,
     StoreRoot,
     Unroll,
+    Unswitch,
     Vectorize,
 )
 from schedules.loops import Nest, base_of, definitions_of, nest_of, one_of
@@ -305,6 +306,14 @@ class StageView(Rich):
         except (ScheduleError, TypeError) as error:
             raise ScheduleError(f"s[{self.name!r}].cut_at, at {user_location()}: {error}") from None
         return self._add(CutAt(stage=self.name, definition=self.definition, loop=name, positions=texts))
+
+    def unswitch(self, loop: Any) -> StageView:
+        """for i: C[i] = select(m == 0, a[i], b[i])   ->   if m == 0: (for i: C[i] = a[i]) else: (for i: C[i] = b[i])
+
+        Conditions that are the same all along the loop are asked outside of it; they may read data. What is said of
+        the loops afterwards holds for those of each case.
+        """
+        return self._add(Unswitch(stage=self.name, definition=self.definition, loop=self._loop(loop, "unswitch")))
 
     def never_partition(self, loop: Any) -> StageView:
         """Keep a loop in one piece, though a condition in it is true in some iterations only: less code, more tests."""

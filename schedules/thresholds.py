@@ -51,6 +51,7 @@ class Thresholds:
     walks: int = 1 << 14  # bytes of the terms of each of several sums, which are made in one walk then
     slices: int = 1 << 20  # bytes that stages would bring from memory again
     slice_vectors: int = 16  # of the columns of a slice: fewer are no stream through memory
+    cases: int = 8  # operations of an element that no case of a stage does which chooses by the same for a row
     pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
     shifted: int = 1  # elements of a stage whose last tiles or vectors are shifted inwards
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up

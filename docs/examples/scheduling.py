@@ -258,6 +258,16 @@ s = te.Schedule(joined)
 s[joined].cut_at("i", 64)  # two loops, each of which reads one of them
 print(s.diff())
 
+# %% StageView.unswitch
+mode = te.placeholder((), "int32", name="mode")
+p, q = te.placeholder((64, 48), name="p"), te.placeholder((64, 48), name="q")
+either = te.compute(
+    (64, 48), lambda i, j: te.select(mode[()] == 0, p[i, j], q[i, j]), name="either"
+)
+s = te.Schedule(either)
+s[either].unswitch("j")  # the mode is asked outside of the loop
+print(s.diff())
+
 # %% StageView.never_partition
 s = te.Schedule(rows)
 s[rows].never_partition("i")

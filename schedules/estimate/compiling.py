@@ -62,7 +62,7 @@ def size_of(plan: Plan) -> CodeSize:
             operations += copies * (own[0] if is_body else OF_UPDATE)
             functions += copies * own[1] * is_body
             loops += len(levels)
-        pieces += len(plan.cut_loops(name))
+        pieces += len(plan.cut_loops(name)) + (plan.by_cases(name) is not None)
     return CodeSize(operations, functions, float(len(inlined)), loops, pieces)
 
 

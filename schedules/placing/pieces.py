@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from schedules.cases import position_of
-from schedules.directives import ComputeWith, CutAt
+from schedules.choices import cases_of
+from schedules.directives import ComputeWith, CutAt, Unswitch
 from schedules.pieces import Piece, pieces_of, written_out
 from schedules.plan import Plan
 from tedsl.lang.errors import ScheduleError
@@ -26,7 +27,7 @@ def check_pieces(plan: Plan, places: Mapping[str, _Place]) -> None:
     """Refuse pieces of a stage whose loops somebody else needs to be whole."""
     for (stage, _), steps in plan.loops.items():
         for step in steps:
-            if isinstance(step.directive, CutAt):
+            if isinstance(step.directive, (CutAt, Unswitch)):
                 try:
                     _check(plan, places, stage)
                 except ScheduleError as error:
@@ -34,7 +35,7 @@ def check_pieces(plan: Plan, places: Mapping[str, _Place]) -> None:
 
 
 def _check(plan: Plan, places: Mapping[str, _Place], stage: str) -> None:
-    if places[stage].kind != "root":
+    if places[stage].kind != "root" and plan.cut_loops(stage):
         raise ScheduleError(f"{stage} is not computed at the root; leave its loops whole, or compute it there")
     inside = [name for name, place in places.items() if place.kind == "at" and place.consumer == stage]
     if inside:
@@ -51,9 +52,15 @@ def planned_pieces(plan: Plan, places: Mapping[str, _Place]) -> dict[Operation, 
     inlined = {stages[name] for name, place in places.items() if place.kind == "inline"}
     found: dict[Operation, list[Piece]] = {}
     for name, op in stages.items():
-        said = plan.cut_loops(name) if isinstance(op, Compute) and op.reduction is None else []
-        if said:
-            assert isinstance(op, Compute)
+        if not isinstance(op, Compute) or op.reduction is not None:
+            continue
+        said, by_cases = plan.cut_loops(name), plan.by_cases(name)
+        if said or by_cases is not None:
             cuts = {plan.axis_of(name, d.loop): [position_of(p, plan.sizes) for p in d.positions] for d in said}
-            found[op] = pieces_of(op.axes, written_out(op, inlined) or op.bodies, cuts)
-    return {op: pieces for op, pieces in found.items() if pieces}
+            pieces = pieces_of(op.axes, written_out(op, inlined) or op.bodies, cuts)
+            if by_cases is not None:
+                along = plan.axis_of(name, by_cases.loop)
+                loops = [dict(zip(op.axes, piece.loops, strict=True))[along] for piece in pieces]
+                pieces = [case for piece, loop in zip(pieces, loops, strict=True) for case in cases_of(piece, loop)]
+            found[op] = pieces
+    return {op: pieces for op, pieces in found.items() if pieces and (len(pieces) > 1 or plan.cut_loops(op.name))}

@@ -39,8 +39,9 @@ def with_row_ends(plan: Plan, machine: Machine) -> Plan:
               for name in (d.stage, d.consumer)}  # fmt: skip
     for name in reversed(list(plan.program.stages)):  # readers first: what they need depends on their own ends
         op = plan.program.stages[name]
-        is_plain = isinstance(op, Compute) and op.reduction is None and not plan.cut_loops(name)
-        if is_plain and name not in shared and places[name].kind != "inline" and not plan.cases(name):
+        is_plain = isinstance(op, Compute) and op.reduction is None
+        is_whole = not plan.cut_loops(name) and plan.by_cases(name) is None
+        if is_plain and is_whole and name not in shared and places[name].kind != "inline" and not plan.cases(name):
             plan = _of_stage(plan, name, places, repeats=_points(op) >= machine.least.shifted)
     return plan
 

@@ -124,6 +124,7 @@ class _Printer:
             self.ahead(stage),
             *self.shared(stage, op),
             *(f"in pieces, {d.loop} cut at {' and '.join(d.positions)}" for d in self.plan.cut_loops(stage)),
+            *([f"by cases, along {asked.loop}"] if (asked := self.plan.by_cases(stage)) is not None else []),
             CHANGED * (stage in self.reordered),
         ]
         listed = ", ".join(note for note in notes if note)

@@ -171,6 +171,9 @@ class Drawing:
         at = sorted(self.random.randint(0, known) for _ in range(self.pick((1, 1, 2)))) if known else []
         view.cut_at(loop, *(at or ([extent // 2] if extent is not None else [1])))
 
+    def unswitch(self, view: StageView) -> None:
+        view.unswitch(self.loop(view))
+
     def clone_in(self, view: StageView) -> None:
         view.clone_in(self.consumer(view))
 
@@ -261,6 +264,7 @@ LOOP_VERBS = (
     "prefetch",
     "partition",
     "cut_at",
+    "unswitch",
     "compute_with",
 )
 PLACE_VERBS = ("compute_at", "compute_at", "compute_at", "store_at", "store_root", "compute_root", "compute_inline")

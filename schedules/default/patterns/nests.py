@@ -15,6 +15,7 @@ from schedules.default.patterns.border_strips import strips_of, whole_copies
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.feeding import Fed, Feeding
 from schedules.default.patterns.phases import phases_of
+from schedules.default.patterns.switches import pays_by_cases
 from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.shares import share_of
@@ -33,6 +34,7 @@ from schedules.directives import (
     Specialize,
     Split,
     Unroll,
+    Unswitch,
     Vectorize,
 )
 from schedules.loops import nest_of, transformed
@@ -130,6 +132,8 @@ class GroupLoops:
         if padded:
             self._whole(root)
         self._cut_loops(root, cuts)
+        if not self.group.members and not padded:
+            self._by_cases(root, self._vector_axis(root, 0))
         self._members(self._root_loops(root))
         self._by_sizes(root)
 
@@ -211,6 +215,10 @@ class GroupLoops:
             texts = tuple(position_text(p, sizes) for p in at)
             self.say(CutAt(stage=root.name, loop=names[axis], positions=texts))
             self.cut.add(axis)
+
+    def _by_cases(self, op: Compute, vector: Axis | None) -> None:
+        if vector is not None and pays_by_cases(op, self.costs.inlined, vector, self.machine):
+            self.say(Unswitch(stage=op.name, loop=loop_names(op)[vector]))
 
     # ------------------------------------------------------------------------------------------- the root's loops
 
@@ -637,6 +645,7 @@ class GroupLoops:
             self._whole(op)
         vector = self._vector_axis(op, depth)
         order = [names[a] for a in op.axes]
+        self._by_cases(op, vector)
         inner = self._cut(op, "body", vector, order)
         if op.reduction is not None:
             self._cut(op, "init", vector, [names[a] for a in op.axes])

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from schedules.default.costs import Costs, costs_of, is_pointwise, is_same_point, pays_to_keep, points
 from schedules.default.groups import Group, read_by_checks
-from schedules.default.patterns.nests import TASKS, GroupLoops, shared_along
+from schedules.default.patterns.nests import FEW_UNROLLED, TASKS, GroupLoops, shared_along
 from schedules.default.patterns.phases import phases_of
+from schedules.default.patterns.switches import asked_by, pays_by_cases
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.directives import ComputeAt, ComputeRoot, Parallel, Reorder, Split, StoreAt
 from schedules.machine import Machine
@@ -71,13 +72,18 @@ class Pipeline:
     whole: frozenset[Axis]
 
 
-def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> tuple[list[Pipeline], Costs]:
-    """The pipelines of a program, and the costs of its stages where members are not computed where they are read."""
+def pipelines_of(
+    rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine, free: Set[Operation] = frozenset()
+) -> tuple[list[Pipeline], Costs]:
+    """The pipelines of a program, and the costs of its stages where members are not computed where they are read.
+
+    `free`: those of the stages `kept` that may be computed anywhere.
+    """
     found: list[Pipeline] = []
     pointwise = filter(is_pointwise, rw.stages)
     if all(is_same_point(op, read) for op in pointwise for read in op.reads):
         return found, costs  # each element is made of those at its own place: there is nothing to keep for others
-    search = _Search(rw, kept, costs, machine)
+    search = _Search(rw, kept, costs, machine, free)
     for op in reversed(rw.stages):
         if isinstance(op, Compute) and op not in costs.inlined and search.is_free(op):
             made = next((p for rows in op.axes[:-1] if (p := search.along(op, rows)) is not None), None)
@@ -94,10 +100,12 @@ def pipelines_of(rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Mac
 class _Search:
     """What may be computed within a loop of a stage."""
 
-    def __init__(self, rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine) -> None:
-        self.rw, self.costs, self.machine = rw, costs, machine
+    def __init__(
+        self, rw: Rewriting, kept: Set[Operation], costs: Costs, machine: Machine, free: Set[Operation]
+    ) -> None:
+        self.rw, self.costs, self.machine, self.free = rw, costs, machine, free
         self.busy: set[Operation] = set()  # in a pipeline already
-        self.outside = {*kept, *read_by_checks(rw.stages)}
+        self.outside = {*(kept - free), *read_by_checks(rw.stages)}
         self.phased: dict[Operation, bool] = {}  # what was asked: every root asks all stages before it
 
     def is_free(self, op: Operation) -> bool:
@@ -198,7 +206,7 @@ class _Search:
 
     def _is_stored(self, op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
         """Whether a stage has memory: whether it is dearer to compute it as often as it is read."""
-        if op in self.outside or len(op.bodies) > 1:
+        if op in self.outside or (len(op.bodies) > 1 and op not in self.free):
             return False
         if op not in self.costs.inlined:
             return True
@@ -230,7 +238,7 @@ def _is_alone(axis: Axis, places: Iterable[_Place]) -> bool:
 
 
 def _bytes(op: Compute) -> int:
-    return points(op.axes) * op.bodies[0].dtype.itemsize
+    return points(op.axes) * sum(body.dtype.itemsize for body in op.bodies)
 
 
 def _joined(op: Compute, sites: Sequence[tuple[_Places, Read]]) -> dict[Axis, _Place]:
@@ -287,6 +295,10 @@ class _Strips(GroupLoops):
         self.say(Split(stage=root.name, loop=names[rows], outer=strip, inner=row, factor=made.height))
         vector = self._vector_axis(root, 0)  # of columns of one element it is the rows themselves
         inner = self._cut(root, "body", None if vector not in set(inner_axes) else vector, order)
+        short = self._chosen_by(root, vector, inner_axes) if inner else None
+        if short is not None:
+            order.remove(names[short])
+            inner = self._written_out(root, short, inner)
         loops = [*around, strip, row, *order, *inner]
         self.say(Reorder(stage=root.name, loops=tuple(loops)))
         fusing, (task,) = fused(root.name, [*around, strip], "f")
@@ -298,3 +310,10 @@ class _Strips(GroupLoops):
             if made.slides:
                 self.say(StoreAt(stage=member.name, consumer=root.name, loop=task))
             self._inner(member, 0)
+
+    def _chosen_by(self, root: Compute, vector: Axis | None, axes: Sequence[Axis]) -> Axis | None:
+        """A loop so short that it is written out, by which it is chosen what the root computes."""
+        if vector is None or not pays_by_cases(root, self.costs.inlined, vector, self.machine):
+            return None
+        asked = asked_by(root, self.costs.inlined, vector)
+        return next((a for a in axes if a in asked and 0 < (number(a.extent) or 0) <= FEW_UNROLLED), None)

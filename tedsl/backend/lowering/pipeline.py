@@ -7,6 +7,7 @@ it and texts can be translated back. Inputs may be any tensors: what lies above 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import field
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from tedsl.backend.lowering.finite_checks import operations_below
 from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked, undecided
 from tedsl.backend.lowering.names import identifier, size_names, unused
 from tedsl.backend.lowering.natives import lower_native
-from tedsl.backend.lowering.reductions import WIDE, loops_over, lower_reduction
+from tedsl.backend.lowering.reductions import WIDE, loops_over, lower_reduction, restrict
 from tedsl.backend.lowering.scans import lower_scan
 from tedsl.backend.lowering.scatters import lower_scatter
 from tedsl.backend.lowering.stages import (
@@ -43,10 +44,10 @@ from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import operations_between, substitute_all, topological
+from tedsl.lang.traverse import free_axes, operations_between, substitute_all, topological
 
 __all__ = ["Lowered", "Result", "lower", "sizes_of"]
 
@@ -266,11 +267,22 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
     func[dims[::-1]] = tuple_of(hl.undef(TYPES[op.bodies[k].dtype]) for k in components)
     updates, boxes = [], []
     for piece in pieces:
-        _, loops = loops_over(ctx, piece.loops, identifier(op.axes[0].name))
+        is_all = piece.condition is not TRUE and all(map(operator.is_, piece.loops, op.axes))
+        once, whole = hl.RDom([(0, 1)], "once"), dict(zip(op.axes, dims, strict=True))
+        domain, loops = (once, whole) if is_all else loops_over(ctx, piece.loops, identifier(op.axes[0].name))
+        if piece.condition is not TRUE:
+            # Of a condition on loops Halide would conclude that a bound is not needed, and ask for all of the inputs
+            # without that condition.
+            asked = set(free_axes(piece.condition))
+            hidden = {a: hl.Expr(loop) + ctx.unknown_zero() for a, loop in loops.items() if a in asked}
+            restrict(ctx, domain, piece.condition, hidden)
         scope = ctx.scalars(loops)
         place = tuple(map(scope.extent, map(_within, op.axes, piece.loops, piece.places)))[::-1]
         values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
-        func[place] = tuple_of(map(ctx.after_checks, values))
+        values = list(map(ctx.after_checks, values))
+        if is_all:  # Halide takes the condition from the domain of a loop that is in the update
+            values[0] = hl.select(once[0] == 0, values[0], hl.cast(values[0].type(), 0))
+        func[place] = tuple_of(values)
         updates.append({axis: loops[a] for axis, a in zip(op.axes, piece.loops, strict=True)})
         boxes.append(substitute_all(piece.bodies, dict(zip(piece.loops, op.axes, strict=True))))
     return Stage(

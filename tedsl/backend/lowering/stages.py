@@ -67,8 +67,13 @@ class Stage:
     written_out: tuple[hl.RVar, ...] = ()  # loops of its update that are always unrolled
     within: Mapping[Axis, hl.RVar] = field(default_factory=dict)  # the inner ones of loops that lowering split
     is_again: bool = False  # some elements are computed twice
-    pieces: tuple[dict[Axis, hl.RVar], ...] = ()  # the loops of each of its updates, which are all of its body
+    pieces: tuple[dict[Axis, hl.Var | hl.RVar], ...] = ()  # the loops of each of its updates, which are all of its body
     boxes: tuple[tuple[Expr, ...], ...] = ()  # what is computed in each of them, by the axes of `op`
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its updates are boxes, the loops of which do not hang on what is asked for."""
+        return any(isinstance(loop, hl.RVar) for piece in self.pieces for loop in piece.values())
 
     @property
     def is_update(self) -> bool:

@@ -109,7 +109,7 @@ def _read_in_pieces(lowered: Lowered) -> set[Operation]:
     Tiles begin at 0, and what is computed for the last one ends where it does if all of a stage is computed.
     """
     found: set[Operation] = set()
-    pending = [stage.op for stage in lowered.stages if stage.pieces]
+    pending = [stage.op for stage in lowered.stages if stage.is_cut]
     for op in pending:
         fresh = {t.op for t in op.inputs} - found
         found |= fresh
@@ -185,7 +185,12 @@ def _nesting(plan: Plan, places: Mapping[str, Placement], stages: Mapping[str, L
 
 
 def _goes_on(plan: Plan, name: str, levels: Sequence[Level]) -> bool:
-    """Whether each piece of a stage goes on where the one before ended: those of the outermost loop alone do."""
+    """Whether each piece of a stage goes on where the one before ended: those of the outermost loop alone do.
+
+    Cases go through all iterations one after another.
+    """
+    if plan.by_cases(name) is not None:
+        return False
     cut = [{plan.axis_of(name, d.loop)} for d in plan.cut_loops(name)]
     return not cut or (len(cut) == 1 and levels[0].origin == cut[0])
 
@@ -202,7 +207,8 @@ def check_target(plan: Plan, backend: str) -> None:
     step = next((s for s in steps if isinstance(s.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread))), None)
     if step is not None and backend == "host":
         raise step.refused("the target is the host; build with target='cuda' or 'opencl', or leave the directive out")
-    cut = next((s for listed in plan.loops.values() for s in listed if isinstance(s.directive, d.CutAt)), None)
+    apart = (d.CutAt, d.Unswitch)
+    cut = next((s for listed in plan.loops.values() for s in listed if isinstance(s.directive, apart)), None)
     if cut is not None and backend != "host":
         raise cut.refused("on a GPU each thread computes one element; leave the directive out")
 
@@ -310,7 +316,7 @@ def _apply_definition(plan: Plan, loops: Loops, definition: str, stages: Mapping
                 _specialize(plan, loops, step.directive, lowered)
             elif isinstance(step.directive, d.Split):
                 _split(loops, step.directive, _factor(plan, step.directive, lowered))
-            elif isinstance(step.directive, (d.ComputeWith, d.CutAt)):
+            elif isinstance(step.directive, (d.ComputeWith, d.CutAt, d.Unswitch)):
                 continue  # when all stages have their loops; when they were lowered
             elif isinstance(step.directive, d.Vectorize) and _is_single(plan, step.directive):
                 continue  # LLVM has no masked stores of vectors of one element
@@ -547,7 +553,7 @@ def _hoist(loops: Loops, h: d.HoistStorage, place: Placement, stages: Mapping[st
 
 
 def _bound(loops: Loops, s: d.Bound) -> None:
-    if loops.stage.pieces:  # whose boxes are all of it
+    if loops.stage.is_cut:  # whose boxes are all of it
         return
     loops.func.bound(_dimension(loops, s.axis), s.begin, s.extent)
 

@@ -103,10 +103,11 @@ def _named(stage: Stage) -> dict[Axis, Any]:
     for k, piece in enumerate(stage.pieces):  # each element is in one of them, and stored once
         update = stage.func.update(k).allow_race_conditions()
         for axis, loop in piece.items():
-            update.rename(loop, found[axis])
+            if isinstance(loop, hl.RVar):
+                update.rename(loop, found[axis])
     for loop in stage.written_out:
         stage.func.update(0).unroll(loop)
-    if stage.is_update and not loops:
+    if stage.is_update and not loops and not stage.pieces:
         stage.func.update(0).unscheduled()  # else Halide prints a warning that nobody scheduled it
     return found
 

@@ -164,7 +164,7 @@ def _is_pointwise(op: Operation) -> bool:
 
 def _has_masked_end(plan: Plan, levels: Sequence[Level], loops: Loops) -> bool:
     """Whether a last vector is not full, as in any of several pieces of a row, and does not begin earlier instead."""
-    whole = _begun_earlier(plan, loops.name, levels)
+    whole = set() if loops.is_update("body") else _begun_earlier(plan, loops.name, levels)
     in_pieces = {plan.axis_of(loops.name, d.loop) for d in plan.cut_loops(loops.name)} if loops.stage.pieces else set()
     for level in levels:
         if level.kind == "vectorized" and level.origin.isdisjoint(loops.stage.within) and level.name not in whole:

@@ -596,6 +596,21 @@ def test_cut_at() -> None:
         """)
 
 
+def test_unswitch() -> None:
+    m, A = te.placeholder((), "int32", name="m"), te.placeholder((40, 64), name="A")
+    C = te.compute((40, 64), lambda i, j: te.select(m[()] == 0, A[i, j], -A[i, j]), name="C")
+    s = te.Schedule(C)
+    s[C].unswitch("j").vectorize("j", 8)
+    assert text(s) == golden("""
+        C: by cases, along j
+        for i < 40:
+          for jo < 8:
+            for jv < 8, vectorized:
+              j = jo*8 + jv
+              C[i, j] = select(m == 0, A[i, j], -A[i, j])
+        """)
+
+
 def test_specialize() -> None:
     n = te.var("n")
     A = te.placeholder((n,), name="A")
