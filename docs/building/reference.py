@@ -222,7 +222,7 @@ def _entry(name: str) -> list[str]:
     if inspect.isclass(value):
         kind = "exception" if issubclass(value, Exception) else "class"
     lines = [f".. auto{kind}:: {name}"]
-    if value in CLASSES:
+    if value in CLASSES or getattr(value, "_is_protocol", False):
         lines.append(f"   :members: {', '.join(methods(value))}")
     return [*lines, ""]
 

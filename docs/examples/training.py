@@ -28,7 +28,7 @@ value, state = step(step.start({"slope": 0.0, "offset": 0.0}), x, y)
 best = state.copy()  # in arrays of its own
 best.steps
 
-# %% te.ops.optim.SGD te.ops.optim.Optimizer te.ops.optim.TrainStep
+# %% te.ops.optim.SGD te.ops.optim.TrainStep
 w, a, b = (
     te.placeholder((), name="w"),
     te.placeholder((8,), name="a"),
@@ -39,6 +39,24 @@ compiled = optim.train_step(
 )
 value, first = compiled(compiled.start([0.0]), x, y)
 first.params
+
+
+# %% te.ops.optim.Optimizer
+class SignDescent:
+    """Steps of one length along the signs of a running mean, as of Lion."""
+
+    slots = ("mean",)
+
+    def step(self, param, grad, slots, count):
+        mean = 0.9 * slots[0] + 0.1 * grad
+        return param - 0.01 * te.sign(mean), mean
+
+
+step = optim.train_step(loss, optimizer=SignDescent())
+state = step.start({"slope": 0.0, "offset": 0.0})
+for _ in range(400):
+    value, state = step(state, x, y)
+print({name: round(float(array), 1) for name, array in state.params.items()})
 
 # %% te.ops.optim.AdamW
 optim.AdamW(0.01, weight_decay=0.1)

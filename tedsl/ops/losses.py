@@ -109,26 +109,26 @@ def binary_cross_entropy(x: te.Tensor, target: te.Tensor, reduction: str = "mean
 
 @op
 def binary_cross_entropy_with_logits(
-    x: te.Tensor, target: te.Tensor, reduction: str = "mean", pos_weight: te.Tensor | None = None
+    x: te.Tensor, target: te.Tensor, reduction: str = "mean", pos_weight: te.Tensor | float | None = None
 ) -> te.Tensor:
-    """binary_cross_entropy of sigmoid(x), without overflow; positives count pos_weight times (along the last axis).
+    """binary_cross_entropy of sigmoid(x), without overflow; positives count pos_weight times.
 
-    As torch.nn.functional.binary_cross_entropy_with_logits.
+    That is a number, or a vector along the last axis. As torch.nn.functional.binary_cross_entropy_with_logits.
     """
     what = "binary_cross_entropy_with_logits"
     check_float(x, what, "x")
     check_same_shape(x, target, what, ("x", "target"))
-    if pos_weight is not None:
+    if isinstance(pos_weight, te.Tensor) and pos_weight.ndim:
         if not x.ndim:
-            raise refuse(what, "pos_weight: expected None for a scalar x")
+            raise refuse(what, "pos_weight: expected a number or None for a scalar x")
         vector(pos_weight, x.shape[-1], what, "pos_weight", "the last of x")
 
     def element(*i: Any) -> Any:
         v, t = x[i], _as_float(target[i], x)
         # log(1 + exp(-v)): each side where its exponential is at most 1
         tail = te.select(v < 0, te.log1p(te.exp(v)) - v, te.log1p(te.exp(-v)))
-        factor = 1.0 if pos_weight is None else 1.0 + (pos_weight[i[-1]] - 1.0) * t
-        return (1.0 - t) * v + tail * factor
+        weight = pos_weight[i[len(i) - pos_weight.ndim :]] if isinstance(pos_weight, te.Tensor) else pos_weight
+        return (1.0 - t) * v + tail * (1.0 if weight is None else 1.0 + (weight - 1.0) * t)
 
     return _reduced(te.compute(x.shape, element, name="bce"), reduction, what)
 

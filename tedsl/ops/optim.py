@@ -76,7 +76,7 @@ def _scheduled(lr: Any, count: te.Tensor, param: te.Tensor) -> Any:
     if not callable(lr) and not is_tensor:
         return lr
     dtype = widened_float(param.dtype)
-    rate = lr if is_tensor else lr(te.compute((), lambda: te.cast(count[()] - 1, dtype), name="t")[()])
+    rate = lr if is_tensor else lr(te.compute((), lambda: te.cast(count[()], "int64") - 1, name="t")[()])
     return te.compute((), lambda: te.cast(rate[()] if isinstance(rate, te.Tensor) else rate, dtype), name="lr")
 
 
@@ -169,7 +169,11 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
 
 
 class Optimizer(Protocol):
-    """What a training step needs of an optimizer."""
+    """What a training step needs of an optimizer: every object with `slots` and `step` is one.
+
+    It writes the step of one parameter into the program, in the functions of te. `init` and `update` on arrays are
+    those of SGD and Adam, `init = optim.SGD.init`.
+    """
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -178,7 +182,10 @@ class Optimizer(Protocol):
     def step(
         self, param: te.Tensor, grad: te.Tensor, slots: Sequence[te.Tensor], count: te.Tensor
     ) -> tuple[te.Tensor, ...]:
-        """The new parameter, then its new slots."""
+        """The new parameter, then its new slots, each of the shape and dtype of the old one.
+
+        `count` is the number of this step, from 1, an int32 of rank 0.
+        """
 
 
 def _reduced(self: Any) -> tuple[Any, ...]:
@@ -196,8 +203,8 @@ def _itself(self: Any, memo: object = None) -> Any:
 class SGD:
     """Gradient descent, with momentum unless that is 0.
 
-    `lr` is a number, a function of the number of steps done (`lambda t: 0.1 * 0.99**t`), a 0-rank tensor, or a 0-rank
-    array: what that holds is read at each step, and may change without anything being compiled anew.
+    `lr` is a number, a function of the number of steps done (`lambda t: 0.1 * 0.99**t`, t an int64), a 0-rank tensor,
+    or a 0-rank array: what that holds is read at each step, and may change without anything being compiled anew.
     """
 
     lr: Any = 0.01
@@ -284,7 +291,7 @@ def AdamW(  # noqa: N802 - a kind of Adam
 
 _SCHEDULES = (
     "lr= takes a function of the number of steps done, as optim.SGD(lr=lambda t: 0.1 * te.exp(-t / 100)), of which "
-    "te.jit(lr)(float(state.steps)) is the rate of the next step"
+    "te.jit(lr)(np.array(state.steps)) is the rate of the next step"
 )
 
 
@@ -296,7 +303,10 @@ def __getattr__(name: str) -> Any:
     elif re.search(r"LR|(?i:schedule|cosine|warm|anneal|decay)", name):
         hint = f"; {_SCHEDULES}"
     elif not name.startswith("_"):
-        hint = "; there are SGD, Adam and AdamW, and any object with `slots` and `step` is one: see optim.Optimizer"
+        hint = (
+            "; there are SGD, Adam and AdamW, and every object with `slots` and `step` is one: help(optim.Optimizer), "
+            "and docs/differentiating.md has an RMSprop of ten lines"
+        )
     raise AttributeError(
         f"module 'tedsl.ops.optim' has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
     )

@@ -161,7 +161,7 @@ class Signature:
             is_absent = value is None and str(note).endswith("None")
             if is_absent or isinstance(value, Slot):
                 continue
-            if is_tensor_annotation(note):
+            if is_tensor_annotation(note) and not ("float" in str(note) and isinstance(value, _NUMBERS)):
                 kind = type(value).__name__
                 if isinstance(value, (dict, list, tuple)):
                     parts = ", ".join(map(str, value)) if isinstance(value, dict) else f"{len(value)} parts"
@@ -218,9 +218,9 @@ def _bare(annotation: Any) -> Any:
 
 
 def is_tensor_annotation(note: Any) -> bool:
-    """Whether an annotation, or its text, says that a parameter is a tensor, or one or None."""
+    """Whether an annotation, or its text, says that a parameter is a tensor; it may be a number or None beside."""
     text = note if isinstance(note, str) else getattr(note, "__name__", str(note))
-    return str(text).removeprefix("te.").removesuffix(" | None") == "Tensor"
+    return str(text).removeprefix("te.").removesuffix(" | None").removesuffix(" | float") == "Tensor"
 
 
 _NUMBERS = (int, float, np.generic, Expr)

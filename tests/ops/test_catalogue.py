@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tedsl as te
@@ -39,6 +40,22 @@ def test_cost_law(entry: Entry) -> None:
     found = cost_of(entry)
     assert not found.broken, f"{entry.name}: {', '.join(found.broken)}"
     assert not (entry.affine and found.scatters), str(entry.case.gradients.explain())
+
+
+@pytest.mark.parametrize("weight", [2.0, 2, np.float32(2.0), np.array(2.0), [1.0, 2.0, 3.0]], ids=repr)
+def test_positives_count_by_a_number_or_a_vector(weight: object) -> None:
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    x, target = random.normal(size=(4, 3)), random.uniform(size=(4, 3))
+    theirs = torch.nn.functional.binary_cross_entropy_with_logits(
+        torch.tensor(x), torch.tensor(target), pos_weight=torch.tensor(weight)
+    )
+    loss = te.ops.binary_cross_entropy_with_logits
+    np.testing.assert_allclose(loss(x, target, pos_weight=weight), theirs.item(), rtol=1e-12)
+    with pytest.raises(TypeError, match=r"argument 'pos_weight': expected an array, found str \('two'\)"):
+        loss(x, target, pos_weight="two")
+    with pytest.raises(ValueError, match="expected x and target of one shape"):  # not of the number
+        loss(x, target[0], pos_weight=weight)
 
 
 @pytest.mark.parametrize("module", CATALOGUE_MODULES)
