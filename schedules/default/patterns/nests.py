@@ -15,7 +15,7 @@ from schedules.default.patterns.border_strips import strips_of, whole_copies
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.feeding import Fed, Feeding
 from schedules.default.patterns.phases import phases_of
-from schedules.default.patterns.switches import pays_by_cases
+from schedules.default.patterns.switches import asked_by, pays_by_cases
 from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.shares import share_of
@@ -217,7 +217,11 @@ class GroupLoops:
             self.cut.add(axis)
 
     def _by_cases(self, op: Compute, vector: Axis | None) -> None:
-        if vector is not None and pays_by_cases(op, self.costs.inlined, vector, self.machine):
+        """Cases along the vectors, unless they hang on a loop that is written out, where what it chooses is decided."""
+        if vector is None or not pays_by_cases(op, self.costs.inlined, vector, self.machine):
+            return
+        written = {*self.phases, shared_along(op, vector, self.costs, self.machine)}
+        if written.isdisjoint(asked_by(op, self.costs.inlined, vector)):
             self.say(Unswitch(stage=op.name, loop=loop_names(op)[vector]))
 
     # ------------------------------------------------------------------------------------------- the root's loops

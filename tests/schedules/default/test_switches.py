@@ -271,3 +271,17 @@ def test_the_ends_of_rows_of_each_case_keep_all_that_they_choose(tail: str, leve
     s[made].unswitch("j").vectorize("j", 4, **({"tail": tail} if tail else {}))
     kernel = te.build(list(feeds), made, schedule=s, target=level)
     np.testing.assert_array_equal(kernel(*feeds.values()), te.interpret(made, feeds))
+
+
+def test_loops_that_are_written_out_decide_what_is_chosen_by_them() -> None:
+    parts = [te.placeholder((200, 300), name=f"P{k}") for k in range(4)]
+
+    def element(c: Any, y: Any, x: Any) -> Any:
+        rows = [[te.exp(p[y // 2, x // 2]) + k for k, p in enumerate(parts)] for _ in range(2)]
+        one, two = (te.select(x % 2 == 0, r[0] * r[1], r[2] - r[3]) for r in rows)
+        return te.select(c == 0, te.select(y % 2 == 0, one, two + 1), te.select(y % 2 == 0, two * 3, one - 1))
+
+    woven = te.compute((2, 400, 600), element, name="woven")
+    text = str(te.Schedule(woven).auto())
+    assert "unrolled" in text
+    assert "by cases" not in text
