@@ -30,6 +30,7 @@ from tedsl.lang.constants import is_plain
 from tedsl.lang.errors import GradientError, brief, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Read, Reduce
 from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.native import Native
 from tedsl.lang.operators import Fn
@@ -259,7 +260,7 @@ def _scan(op: Operation, dots: Produced) -> Produced:
         for k in floats
     }
     reading = _reading({**dots, **{op.states[k]: h for k, h in handles.items()}})
-    slopes = slopes_of(op)
+    slopes = slopes_of(op, guards_of(op.bodies))
     found = [tangent_of(op.bodies[k], reading, slopes) for k in floats]
     zero = [Const(0.0, op.bodies[k].dtype) for k in floats]
     bodies = on_outputs(op, tuple(z if b is None else b for b, z in zip(found, zero, strict=True)))

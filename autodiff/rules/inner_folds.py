@@ -20,23 +20,23 @@ from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import simplify_extent
-from tedsl.lang.guards import guards_of
 from tedsl.lang.tensor import Compute, Scan, Tensor
 from tedsl.lang.traverse import free_axes, substitute_all
 
 __all__ = ["slopes_of"]
 
 
-def slopes_of(op: Scan) -> dict[Reduce, tuple[Expr | None, ...]]:
-    """For each such reduction in the bodies, its derivative by each of its values; None where that is zero."""
-    guards = guards_of(op.bodies)
+def slopes_of(op: Scan, guards: Mapping[Expr, Expr]) -> dict[Reduce, tuple[Expr | None, ...]]:
+    """For each such reduction among nodes of the bodies, of which `guards` says where they are used, its derivative by
+    each of its values; None where that is zero.
+    """
     found: dict[Reduce, tuple[Expr | None, ...]] = {}
     folds: dict[Reduce, _Fold] = {}
-    for node in op.nodes:
+    for node, guard in guards.items():
         if isinstance(node, Reduce) and node.dtype.is_float and node.reducer.kind in ("prod", "custom"):
             first = Reduce(node.reducer, node.values, node.axes, node.where)
             if first not in folds:
-                folds[first] = _Fold(op, node, guards[node])
+                folds[first] = _Fold(op, node, guard)
             found[node] = folds[first].slopes(node.index)
     return found
 

@@ -25,12 +25,13 @@ from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lift_reductions
 from tedsl.lang.phases import cases_of
 from tedsl.lang.tensor import Operation, Scan, ScanState, StepPart, Tensor
 from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, substitute_all, topological
 
-__all__ = ["scan_flows", "seeds_of"]
+__all__ = ["guards_swept", "scan_flows", "seeds_of"]
 
 
 def scan_flows(
@@ -95,6 +96,14 @@ def _swept(
             for s in sweep(seeds, TRUE, {**kept, **_steps_done(op, bodies, here)}, wanted, slopes)
         ]
     return found
+
+
+def guards_swept(op: Scan) -> dict[Expr, Expr]:
+    """Where the nodes of the bodies are used, as `scan_flows` walks them: of a packed scan phase by phase."""
+    if not op.parts:
+        return guards_of(op.bodies)
+    cases = [(body, inside) for _, inside, bodies in cases_of(op) for body in bodies.values()]
+    return guards_of([body for body, _ in cases], [inside for _, inside in cases])
 
 
 def _dividing_once(sites: Sequence[ReadSite], others: Sequence[Expr]) -> list[ReadSite]:

@@ -15,7 +15,7 @@ from autodiff.rules.flows import Cotangents, Flow, merged, site_flows
 from autodiff.rules.folds import as_scan, keeping_values
 from autodiff.rules.inner_folds import slopes_of
 from autodiff.rules.natives import native_flows
-from autodiff.rules.recurrences import scan_flows, seeds_of
+from autodiff.rules.recurrences import guards_swept, scan_flows, seeds_of
 from autodiff.rules.scatters import scatter_flows
 from autodiff.rules.sharing import share_values
 from autodiff.rules.slopes import flat_position
@@ -139,7 +139,7 @@ REDUCTIONS: dict[str, Callable[..., list[Flow]]] = {
 def _scan(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
     assert isinstance(op, Scan)
     check_no_rules(op)
-    return scan_flows(op, adjoints, prefix, wanted, slopes=slopes_of(op))
+    return scan_flows(op, adjoints, prefix, wanted, slopes=slopes_of(op, guards_swept(op)))
 
 
 def _extern(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:

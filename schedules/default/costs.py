@@ -364,7 +364,8 @@ def _is_once_for_lanes(consumer: Scatter, read: Read) -> bool:
         return False
     fixed = set(_fixed(consumer, read))
     used = {a for a in topological(read.indices) if isinstance(a, Axis)}
-    return (bool(fixed) or read.indices[-1] is lane) and all(a in used | fixed for a in consumer.axes)
+    at_lane = bool(read.indices) and read.indices[-1] is lane
+    return (bool(fixed) or at_lane) and all(a in used | fixed for a in consumer.axes)
 
 
 def _fixed(consumer: Scatter, read: Read) -> list[Axis]:

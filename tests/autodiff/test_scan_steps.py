@@ -197,3 +197,34 @@ def test_a_sum_inside_a_maximum() -> None:
     with jax.enable_x64(True):
         want = jax.grad(theirs)(jnp.asarray(given))
     np.testing.assert_allclose(te.evaluate(gradient, {x: given}), want, rtol=1e-10)
+
+
+def test_a_product_whose_condition_a_phase_decides() -> None:
+    """States of two shapes: in the phase of the first, `m >= 0` is known, and the product is another expression."""
+    x, q = te.placeholder((3, 3), "float64", name="x"), te.placeholder((3,), "int32", name="q")
+
+    def step(a: Any, b: Any, t: Any) -> Any:
+        def product(i: Any) -> Any:
+            k, m = te.reduce_axis(3, "k"), te.reduce_axis(3, "m")
+            return te.prod(1 + 0.1 * te.sum(b[t - 1, q[i]] * x[m, i], axis=m, where=m >= 0), axis=k)
+
+        def first(i: Any, j: Any) -> Any:
+            return te.select(t == 0, x[i, j], product(i) * x[i, j])
+
+        return first, lambda i: te.select(t == 0, x[0, i], b[t - 1, i] * a[t - 1, 0, i])
+
+    def theirs(x: Any, q: Any) -> Any:
+        a, b = x[:2], x[0]
+        total = (a * a).sum()
+        for _ in range(2):
+            product = (1 + 0.1 * b[q] * x.sum(0)) ** 3
+            a, b = product[:2, None] * x[:2], b * a[0]
+            total = total + (a * a).sum()
+        return total
+
+    a, _ = te.scan([(3, 2, 3), (3, 3)], step)
+    (gradient,) = te.differentiate([(a * a).sum()], [x])
+    given, places = CHANCE.standard_normal((3, 3)), np.array([2, 0, 1], "int32")
+    with jax.enable_x64(True):
+        want = jax.grad(theirs)(jnp.asarray(given), places)
+    np.testing.assert_allclose(te.evaluate(gradient, {x: given, q: places}), want, rtol=1e-10)

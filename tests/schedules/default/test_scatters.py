@@ -209,3 +209,14 @@ def test_rows_of_a_scatter_of_three_loops(rows: int) -> None:
     c, p, q = te.reduce_axis(64), te.reduce_axis(rows), te.reduce_axis(128)
     y = te.scatter((64, 256), [c, p, q], (c, te.clip(x[c, p, q], 0, 255)), 1.0)
     compare([x], [y], [RANDOM.integers(-3, 260, (64, rows, 128)).astype(np.int32)])
+
+
+def test_one_number_for_all_points_of_a_scatter() -> None:
+    """It is read at no index at all, not even at that of the lanes."""
+    x, rows = te.placeholder((3, 2), name="x"), te.placeholder((2,), "int32", name="rows")
+    total = te.compute((), lambda: te.sin(x[0, 0]))
+    k, j = te.reduce_axis(2, "k"), te.reduce_axis(2, "j")
+    y = te.scatter((3, 2), [k, j], (rows[k], j), te.sin(total[()]))
+    given = floats(3, 2)
+    found = te.evaluate(y, {x: given, rows: np.array([2, 2], "int32")})
+    np.testing.assert_allclose(found, [[0, 0], [0, 0], [2 * np.sin(np.sin(given[0, 0]))] * 2], rtol=1e-5)
