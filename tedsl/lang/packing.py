@@ -7,13 +7,13 @@ the largest of them:
     z[j] = f(h[t - 1, ...])   ->   s[t, p, j] = select(p == 0, f(s[t - 1, 1, ...]), g(s[t, 0, ...]))
     h[t, i] = g(z[...])
 
-A stage that costs no more where it is read than once for all is written out there, and needs no phase.
+A stage that costs little more where it is read than once for all is written out there, and needs no phase.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import is_
 
@@ -44,7 +44,9 @@ CHEAP = frozenset(NEGATED) | {
     Fn.AND, Fn.OR, Fn.NOT,
 }  # fmt: skip
 FEW = 12
-"""So many cheap operations are done again at each read."""
+"""So many cheap operations may be written out where they are read, and done again for an element that is not stored."""
+UNKNOWN = 64
+"""What an extent counts that is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,18 +137,35 @@ def _in_place(steps: Sequence[Axis], axes: Sequence[Axis], dims: Sequence[int]) 
 def _without_cheap(
     name: str, steps: tuple[Axis, ...], states: tuple[StepState, ...], stages: Sequence[StepStage], what: str
 ) -> tuple[tuple[StepState, ...], list[_Stage]]:
-    """The states, and the stages that are left to be stored, reductions of what is known before the scan lifted."""
+    """The states, and the stages that are left to be stored: one at most if all others can be written out. Else those
+    are stored too that would be computed again in many places, above all those that a reduction walks through.
+    """
+    every = _written_out(stages, lambda op, nodes: True)
+    found = _with(every, name, steps, states, stages, what)
+    if len(found[1]) < 2:
+        return found
+    walked = _walked(states, stages)
+
+    def is_worth(op: StepStage, nodes: Sequence[Expr]) -> bool:
+        own = len(op.outputs) * _size(op.axes)
+        count = sum(not _is_alike_within(steps, node) for node in nodes)
+        return count * (sum(walked[t] for t in op.outputs) - own) <= FEW * len(op.outputs) * own
+
+    some = _written_out(stages, is_worth)
+    return found if some.known.keys() == every.known.keys() else _with(some, name, steps, states, stages, what)
+
+
+def _with(
+    writing: _Writing, name: str, steps: tuple[Axis, ...], states: tuple[StepState, ...], stages: Sequence[StepStage],
+    what: str,
+) -> tuple[tuple[StepState, ...], list[_Stage]]:  # fmt: skip
+    """The states and the other stages with some written out, reductions of what is known before the scan lifted."""
     needed = _needed(steps, states, stages)
-    writing = _Writing()
     members = [s.tensor for s in states]
     kept: list[_Stage] = []
-    for op in stages:
-        bodies = writing.of(op.bodies)
-        if _is_cheap(bodies):
-            writing.write_out(op.outputs, op.axes, bodies)
-            continue
+    for op in (s for s in stages if s.outputs[0] not in writing.known):
         guard = needed[op]
-        guarded = tuple(fn.select_node(guard, b, _zero(b.dtype)) for b in bodies)
+        guarded = tuple(fn.select_node(guard, b, _zero(b.dtype)) for b in writing.of(op.bodies))
         lifted = lift_reductions(guarded, (*steps, *op.axes), f"{name}_{op.name}", (*members, *op.outputs))
         kept.append(_Stage(op.outputs, op.axes, lifted, guard))
         members += op.outputs
@@ -215,9 +234,42 @@ def _needed(steps: Sequence[Axis], states: Sequence[StepState], stages: Sequence
     return {op: needed[op] for op in stages}
 
 
-def _is_cheap(bodies: Sequence[Expr]) -> bool:
-    nodes = [node for node in topological(bodies) if isinstance(node, (Apply, Reduce))]
-    return len(nodes) <= FEW * len(bodies) and all(isinstance(n, Apply) and n.fn in CHEAP for n in nodes)
+def _is_alike_within(steps: Sequence[Axis], node: Expr) -> bool:
+    """Whether a node does the same for all elements of a step: a question about the step, and a choice by that."""
+    asked = node.args[0] if isinstance(node, Apply) and node.fn is Fn.SELECT else node
+    return asked.dtype.is_bool and set(steps).issuperset(free_axes((asked,))) and not reads_of((asked,))
+
+
+def _written_out(stages: Sequence[StepStage], is_worth: Callable[[StepStage, Sequence[Expr]], bool]) -> _Writing:
+    """Stages of few cheap operations, counted with others written out in them, where the number is worth it."""
+    writing = _Writing()
+    for op in stages:
+        bodies = writing.of(op.bodies)
+        nodes = [node for node in topological(bodies) if isinstance(node, (Apply, Reduce))]
+        is_cheap = len(nodes) <= FEW * len(bodies) and all(isinstance(n, Apply) and n.fn in CHEAP for n in nodes)
+        if is_cheap and is_worth(op, nodes):
+            writing.write_out(op.outputs, op.axes, bodies)
+    return writing
+
+
+def _walked(states: Sequence[StepState], stages: Sequence[StepStage]) -> dict[Tensor, int]:
+    """How many elements of each stage a step computes if it is written out in all places where it is read."""
+    counts = {t: 0 for op in stages for t in op.outputs}
+    seen: set[tuple[tuple[Axis, ...], Read]] = set()
+    users: list[StepState | StepStage] = [*states, *stages]
+    for user in users:
+        for read, inside in _reductions_around(user.bodies, tuple(counts)).items():
+            if (user.axes, read) not in seen:
+                seen.add((user.axes, read))
+                loops, used = (*user.axes, *inside), set(free_axes(read.indices))
+                last = max((k for k, axis in enumerate(loops) if axis in used), default=-1)
+                counts[read.tensor] += _size(loops[: last + 1])  # loops within these do not compute it again
+    return counts
+
+
+def _size(axes: Iterable[Axis]) -> int:
+    numbers = [number(a.extent) for a in axes]
+    return math.prod(UNKNOWN if n is None else n for n in numbers)
 
 
 def _element_axes(stage: _Stage, steps: Sequence[Axis]) -> list[Axis]:

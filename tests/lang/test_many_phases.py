@@ -89,3 +89,61 @@ def test_reads_of_many_phases_of_different_shapes_are_known_to_be_in_bounds():
         return sum((te.exp(s * x) for s in spread), x)
 
     assert not open_checks(te.scan([(4, 500_000)], step))
+
+
+def stored(result: te.Tensor) -> set[str]:
+    """The names of the stages of a step that are stored."""
+    return {part.name for op in packed(result) for part in op.parts}
+
+
+def test_a_stage_that_a_matrix_walks_through_is_stored():
+    """It would be computed again for each row of the matrix."""
+    start, m = te.placeholder((16,), "float64", "start"), te.placeholder((16, 16), "float64", "m")
+
+    def step(u, t):
+        x = u[t - 1]
+        for k in range(3):
+            moved = te.compute((16,), lambda i, x=x: x[i] + 0.5 * start[i], name=f"moved{k}")
+            x = te.tanh(m @ moved)
+        return te.where(t == 0, start, x)
+
+    result = te.scan([(4, 16)], step)
+    assert {"moved1", "moved2"} <= stored(result)
+    numbers = np.random.default_rng(0)
+    values, matrix = numbers.standard_normal(16), numbers.standard_normal((16, 16)) / 4
+    rows = [values]
+    for _ in range(3):
+        x = rows[-1]
+        for _ in range(3):
+            x = np.tanh(matrix @ (x + 0.5 * values))
+        rows.append(x)
+    np.testing.assert_allclose(te.evaluate(result, {start: values, m: matrix}), rows, rtol=1e-12)
+
+
+def test_a_stage_read_in_many_places_is_stored_among_others():
+    start = te.placeholder((64,), "float64", "start")
+
+    def step(u, t):
+        x = te.where(t == 0, start, u[t - 1])
+        wide = te.compute((64,), lambda i: x[i] * start[i] + 0.5 * (x[i] - start[i]), name="wide")
+        once = te.compute((64,), lambda i: x[i] * start[i] - 0.5 * (x[i] - start[i]), name="once")
+        near = te.compute(
+            (64,), lambda i: te.exp(-sum(wide.at(i + k, mode="clamp") for k in range(-3, 4))), name="near"
+        )
+        return te.sin(near.sum() * te.tanh(near) + once)
+
+    found = stored(te.scan([(4, 64)], step))
+    assert "wide" in found
+    assert "once" not in found
+
+
+def test_a_step_that_needs_no_other_stage_stores_none():
+    """However often it is read: a scan of one phase is the better one."""
+    start = te.placeholder((64,), "float64", "start")
+
+    def step(u, t):
+        x = te.where(t == 0, start, u[t - 1])
+        wide = te.compute((64,), lambda i: x[i] * start[i] + 0.5 * (x[i] - start[i]), name="wide")
+        return te.compute((64,), lambda i: te.exp(-sum(wide.at(i + k, mode="clamp") for k in range(-3, 4))))
+
+    assert not packed(te.scan([(4, 64)], step))
