@@ -35,6 +35,7 @@ MOST_PHASES = 16
 FEW_PHASES = 4  # a stage for each is better than elements that nobody asks for
 LEAST_WHOLE = 8
 LEAST_LANES = 16
+LANES, FEW_TERMS = 8, 64  # of elements that share vectors
 
 _Loops = dict["_Cut", tuple[Axis, Axis | int]]
 
@@ -142,8 +143,21 @@ def _leaves_lanes(op: Compute, loops: _Loops, known: Contraction) -> bool:
     cut = next((c for c in loops if c.axis is op.axes[-1]), None)
     if cut is None or cut.extent < LEAST_LANES:
         return False
+    if _shares_vectors(op, cut):
+        return True
     made = sum(isinstance(loop, Axis) for loop in loops[cut])  # of the last loop, the last ones of the sum
     return known.lane not in set(known.op.axes[-made:]) and known.sizes[known.lane] < FILLED
+
+
+def _shares_vectors(op: Compute, cut: _Cut) -> bool:
+    """Whether a vector of the last loop holds some whole rests, or is part of one, and each element has few terms.
+
+    Of groups of channels, channels last: what a group reads is one number for its lanes, and no element is moved.
+    """
+    sums = [number(a.extent) for a in sum_of(op).axes]
+    if None in sums or math.prod(n or 1 for n in sums) > FEW_TERMS:
+        return False
+    return cut.divides and (cut.step <= LANES or cut.step % LANES == 0) and len(op.axes) > 1
 
 
 def _tied(op: Compute, kept: list[_Cut], phases: list[_Cut], taps: list[_Cut], least: Thresholds) -> _Found | None:

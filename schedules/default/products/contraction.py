@@ -251,9 +251,17 @@ def _turned_elements(columns: Expr, lane: Axis, sums: Sequence[Axis], sizes: Map
     """Elements that are turned for the columns' table; next to none where they lie as they lie there, or are computed
     in any case."""
     table = copy_of(columns, sizes, {}, (lane, 16), sums) if isinstance(columns, Read) else None
-    if table is None or table.contiguous is None or table.contiguous is table.lane:
+    if table is None or table.contiguous is table.lane or _runs_along(columns, lane):
         return 1e-3
     return table.size
+
+
+def _runs_along(columns: Expr, lane: Axis) -> bool:
+    """Whether neighbours along a lane lie side by side, or the last index is no loop's."""
+    assert isinstance(columns, Read)
+    moving = [index for index in columns.indices if free_axes(index)]
+    form = affine_of(moving[-1]) if moving else None
+    return form is None or form.terms.get((lane,), 0) == 1
 
 
 def _is_table_of_rows(

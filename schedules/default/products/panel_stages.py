@@ -152,7 +152,7 @@ def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int], *, who
     rows = found.rows
     if not found.window:
         in_place = not found.finite_rows  # what is looked at has to be a table
-        if in_place and isinstance(rows, Read) and rows.indices and rows.indices[-1] is found.sums[-1]:
+        if in_place and isinstance(rows, Read) and rows.indices and _is_along(rows.indices[-1], found.sums[-1]):
             return None
         if len(tile.rows) == 1 and isinstance(rows, Read) and rows.indices[-1] is tile.rows[0][0]:
             if in_place and found.sizes[found.lane] / tile.lanes <= FEW_PANELS and found.terms <= FEW_TERMS:
@@ -161,6 +161,12 @@ def _row_copy(found: Contraction, tile: Tile, padded: Mapping[Axis, int], *, who
             if panel is not None:
                 return panel
     return copy_of(rows, found.sizes, padded, None, found.sums, whole=whole)
+
+
+def _is_along(index: Expr, loop: Axis) -> bool:
+    """Whether an index is a loop, from some place on that does not hang on the other loops of a tile."""
+    form = None if index is loop else affine_of(index)
+    return index is loop or (form is not None and form.is_linear and form.terms.get((loop,), 0) == 1)
 
 
 def _rows_in_place(found: Contraction, tile: Tile, *, whole: bool) -> Expr:

@@ -170,6 +170,24 @@ def test_groups() -> None:
     check([x, w], y)
 
 
+@pytest.mark.parametrize(("size", "groups"), [(3, 16), (8, 5), (16, 2)])
+def test_groups_whose_channels_lie_last_share_vectors(size: int, groups: int) -> None:
+    """Cut into groups and their channels, a vector held the channels of one group, or pixels that lie apart."""
+    x, w = placeholders((2, 9, size * groups), (size * groups, size))
+    y = te.compute((2, 9, size * groups), lambda b, i, o: te.sum(lambda c: x[b, i, o // size * size + c] * w[o, c]))
+    assert not any("_q" in text for text in stages(y))
+    check([x, w], y)
+
+
+def test_groups_that_fill_no_vectors_are_products_of_rows_where_they_lie() -> None:
+    x, w = placeholders((2, 40, 50), (100, 5))
+    y = te.compute((2, 40, 100), lambda b, i, o: te.sum(lambda c: x[b, i, o // 10 * 5 + c] * w[o, c]), name="y")
+    text = str(te.Schedule(y).auto(target="x86-64-v4"))
+    assert "= x1[" in text.split("y_split_columns[")[1].splitlines()[0]  # the weights are turned, not the pixels
+    assert "y_split_rows" not in text
+    check([x, w], y)
+
+
 @pytest.mark.parametrize("spelling", ["where", "gather"])
 def test_transposed_convolutions_have_a_sum_for_each_phase(spelling: str) -> None:
     x, w = placeholders((2, 3, 6), (3, 5, 4))
