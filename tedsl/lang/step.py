@@ -41,7 +41,8 @@ class ScanStep:
         if self.outer is not None and self.outer.makes(bodies):
             raise ValueError(
                 f"{what} at {user_location()}: a te.scan within a step of another one reads what that step computes; "
-                "give the outer one two axes, axis=(0, 1), and make the inner one's steps the second"
+                "give the outer one two axes, axis=(0, 1), and make the inner one's steps the second; two sweeps, down "
+                "and up, are one axis of twice the steps, as docs/linear_algebra.md solves tridiagonal systems"
             )
 
     def stage(

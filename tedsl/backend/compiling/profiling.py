@@ -33,6 +33,7 @@ __all__ = ["RECORDING", "Event", "Peaks", "Profile", "ProfileRow", "machine_spee
 
 RECORDING: list[Profile] = []  # the contexts that are open
 COPIED, PRODUCT = 1 << 26, 1024  # bytes of a copy, rows of a matrix
+BEYOND = 2  # times the speeds measured, which a machine that has other things to do as well may exceed
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +62,8 @@ class Peaks:
 @dataclass(frozen=True)
 class ProfileRow:
     """The calls of one kernel: seconds, bytes and operations of all of them; `roofline` is the share of the speed that
-    the machine allows for so many bytes and operations (above 1 where arrays lie in the caches)."""
+    the machine allows for so many bytes and operations (above 1 where arrays lie in the caches, or where operations
+    that the program has are not made). Different kernels of one name are numbered."""
 
     kernel: str
     calls: int
@@ -84,7 +86,9 @@ class Profile(Rich):
         for event in list(self.events):
             grouped.setdefault(event.program, []).append(event)
         total = sum(event.duration for event in self.events) or 1
-        made = [_row(events[0].kernel, events, total) for events in grouped.values()]
+        names = [events[0].kernel for events in grouped.values()]
+        numbered = [f"{n}_{names[:k].count(n)}" if names.count(n) > 1 else n for k, n in enumerate(names)]
+        made = [_row(name, events, total) for name, events in zip(numbered, grouped.values(), strict=True)]
         return sorted(made, key=lambda row: -row.seconds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -111,11 +115,15 @@ class Profile(Rich):
 
 
 def cells(row: ProfileRow) -> tuple[str, ...]:
-    """A row as text."""
+    """A row as text; a rate far beyond that of the machine's memory, or of its arithmetic, is none."""
+    machine = machine_speeds()
+    moving, computing = row.bytes / row.seconds, row.flops / row.seconds
+    is_cached, is_spared = moving > BEYOND * machine.bandwidth, computing > BEYOND * machine.flops
     return (
         row.kernel, str(row.calls), f"{row.seconds * 1e3:.3f}", f"{row.share:.1%}", f"{row.bytes / 1e6:.2f}",
-        f"{row.bytes / row.seconds / 1e9:.2f}", f"{row.flops / row.seconds / 1e9:.2f}",
-        "cached" if row.roofline > 1 else f"{row.roofline:.0%}",
+        "-" if is_cached else f"{moving / 1e9:.2f}",
+        "-" if is_spared else f"{computing / 1e9:.2f}",
+        "cached" if moving > machine.bandwidth else "-" if is_spared else f"{row.roofline:.0%}",
     )  # fmt: skip
 
 

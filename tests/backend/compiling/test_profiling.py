@@ -70,6 +70,30 @@ def test_the_kernels_of_a_program_are_told_apart_and_traced(tmp_path: Path) -> N
     assert "calls of" in kern.program._repr_html_()
 
 
+def test_rows_of_one_name_are_numbered_and_rates_beyond_the_machine_are_none(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = te.placeholder((N, N), name="x")
+    other = te.build(x, te.exp(x), name="product")
+    a = np.ones((N, N), "f4")
+    with te.profile() as p:
+        kernel(a, a)
+        other(a)
+        kernel(a, a)
+    assert {row.kernel: row.calls for row in p.rows()} == {"product_0": 2, "product_1": 1}
+    assert {e.kernel for e in p.events} == {"product"}
+
+    def rates(bandwidth: float, flops: float) -> list[str]:
+        monkeypatch.setattr(profiling, "machine_speeds", lambda: Peaks(bandwidth, flops))
+        (line,) = [line for line in repr(p).splitlines() if line.startswith("product_0")]
+        return line.split()[-3:]
+
+    assert rates(1.0, 1.0) == ["-", "-", "cached"]
+    assert rates(1e18, 1.0)[1:] == ["-", "-"]
+    assert rates(1.0, 1e18)[::2] == ["-", "cached"]
+    assert "-" not in rates(1e18, 1e18)
+
+
 def called_elsewhere(kernel: Any, a: Any) -> None:
     thread = threading.Thread(target=kernel, args=(a, a))
     thread.start()
