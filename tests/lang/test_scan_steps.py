@@ -351,7 +351,7 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         nested,
         ValueError,
-        r"a te.scan within a step of another one reads what that step computes; give the outer one two.*; two sweeps, .*",
+        r"a te.scan within a step of another one reads what that step computes; give the outer one two.*; two sweeps",
     ),
     (
         lambda: te.scan(ROWS, lambda h, t: te.where(t == 0, x[0], te.differentiate((h[t - 1] ** 2).sum(), h)[t])),
