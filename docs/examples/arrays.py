@@ -68,7 +68,8 @@ te.evaluate(te.ones_like(v), {v: c})
 te.evaluate(te.outer(v, v), {v: c})
 
 # %% te.pad
-te.evaluate(te.pad(v, (1, 2)), {v: c})
+print(te.evaluate(te.pad(v, (1, 2)), {v: c}))
+print(te.evaluate(te.pad(v, (1, 2), mode="symmetric"), {v: c}))
 
 # %% te.ravel
 te.evaluate(te.ravel(m), {m: b})

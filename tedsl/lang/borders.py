@@ -1,7 +1,7 @@
 """What lies beyond a border: one name for each meaning, and the words that other libraries have for it.
 
-A word is accepted where every library that has it means the same. So "symmetric" and "mirror" are not: what they repeat
-differs from library to library.
+A word is accepted where every library that has it means the same. So "mirror" is not: what it repeats differs from
+library to library. "symmetric" is one of te.pad's alone, which is NumPy's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CANONICAL = {word: name for name, words in SYNONYMS.items() for word in (name, 
 # Words of other libraries with a meaning that is not ours in each of them: what to think of.
 _NEAR = {"mirror": "reflect", "nearest": "clamp", "border": "clamp", "repeat": "wrap"}
 _SYMMETRIC = (
-    "; 'reflect' has the last element once, 'symmetric' twice: mirror the index by k = te.maximum(i, -1 - i), and read "
-    "x[te.minimum(k, 2 * n - 1 - k)]"
+    "; 'reflect' has the last element once, 'symmetric' twice: te.pad(x, width, mode='symmetric') has it, or mirror "
+    "the index by k = te.maximum(i, -1 - i), and read x[te.minimum(k, 2 * n - 1 - k)]"
 )
 _SEVERAL = "; one word holds for all axes: move the index of another one yourself, as te.clip(i, 0, n - 1) or i % n"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.borders import BORDERS, border_of
-from tedsl.lang.dtypes import INT32, promote
+from tedsl.lang.dtypes import INT32, INT64, integer_bounds, promote
 from tedsl.lang.elements import (
     as_tensor,
     as_tensors,
@@ -127,13 +127,13 @@ def split(x: Any, sections: Any, axis: int = 0) -> tuple[Tensor, ...]:
 
 @takes_variables
 def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0, *, constant_values: Any = None) -> Tensor:
-    """Padded by "constant" (`value`), "zero", "clamp" (the edge), "reflect" (a mirror image) or "wrap".
+    """Padded by "constant" (`value`), "zero", "clamp" (the edge), "reflect" or "symmetric" (mirror images) or "wrap".
 
-    np.pad calls the value constant_values.
+    "reflect" has the edge once, "symmetric" twice. np.pad calls the value constant_values.
     """
     value = value if constant_values is None else constant_values
     source, what = as_tensor(x, "te.pad"), "te.pad"
-    border = border_of(mode, what, allowed=("constant", *BORDERS))
+    border = border_of(mode, what, allowed=("constant", *BORDERS, "symmetric"))
     widths = _widths(pad_width, source.ndim, what)
     for d, (before, after) in enumerate(widths):
         if border not in ("zero", "constant") and is_zero(source.extents[d]) and before + after:
@@ -148,9 +148,22 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", value: Any = 0, *, const
         if border in ("zero", "constant"):
             fill = 0 if border == "zero" else value
             return _inside(source, indices, widths, fn.convert(fill, source.dtype))
+        if border == "symmetric":
+            places = zip(indices, source.extents, widths, strict=True)
+            return Read(source, tuple(_mirrored(i, n, max(w)) if any(w) else i for i, n, w in places))
         return source.at(*indices, mode=border)
 
     return tensor_of(shape, element, f"{source.name}_pad")
+
+
+def _mirrored(index: Expr, extent: Expr, width: int) -> Expr:
+    """An index no further than `width` outside, mirrored at both edges, whose elements are there twice."""
+    if isinstance(extent, Const) and 2 * extent.value + width > integer_bounds(INT32)[1]:
+        index, extent = fn.convert(index, INT64), fn.convert(extent, INT64)
+    if isinstance(extent, Const) and width <= extent.value:
+        return fn.clip(fn.maximum(fn.minimum(index, 2 * extent - 1 - index), -1 - index), 0, extent - 1)
+    place = index % fn.maximum(2 * extent, 1)
+    return fn.minimum(place, 2 * extent - 1 - place)
 
 
 @takes_variables

@@ -49,7 +49,7 @@ def operation(draw: st.DrawFn, kind: str, shape: tuple[int, ...]) -> Function:
         shift = draw(st.integers(-9, 9))
         return lambda lib, x: lib.roll(x, shift, axis)
     if kind == "pad" and rank and all(shape):
-        mode = draw(st.sampled_from(["constant", "edge", "reflect", "wrap"]))
+        mode = draw(st.sampled_from(["constant", "edge", "reflect", "wrap", "symmetric"]))
         width = [draw(st.tuples(st.integers(0, 3), st.integers(0, 3))) for _ in shape]
         return lambda lib, x: lib.pad(x, width, mode)
     if kind == "join" and rank:

@@ -74,11 +74,12 @@ def test_grid_sample_has_the_two_borders_that_it_can_mean() -> None:
 
 @pytest.mark.parametrize("taker", TAKING)
 def test_an_unknown_word_is_answered_by_those_there_are(taker: str) -> None:
-    there = "test_borders.py:.*zero, clamp, reflect, wrap; found"
+    there = f"test_borders.py:.*zero, clamp, reflect, wrap{', symmetric' * (taker == 'te.pad')}; found"
     with pytest.raises(ValueError, match=f"{there} 'reflection'; did you"):
         TAKING[taker]("reflection")
-    with pytest.raises(ValueError, match=f"{there} 'symmetric'; 'reflect' has the last element once"):
-        TAKING[taker]("symmetric")
+    if taker != "te.pad":
+        with pytest.raises(ValueError, match=f"{there} 'symmetric'; 'reflect' has the last element once"):
+            TAKING[taker]("symmetric")
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,20 @@ def test_bad_joins() -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap", "symmetric"])
 @pytest.mark.parametrize("width", [0, 2, (1, 3), ((2, 0), (0, 9)), ((7, 8), (5, 6))], ids=str)
 def test_pad(width: Any, mode: str, symbolic: bool) -> None:
     (x,) = arrays((3, 4))
     same(lambda x: te.pad(x, width, mode), lambda x: np.pad(x, width, mode), x, symbolic=symbolic)
+
+
+@pytest.mark.parametrize("width", [2, ((9, 0), (4, 11))], ids=str)
+def test_gradients_of_mirrored_pads_are_gathers(width: Any) -> None:
+    x = te.placeholder((3, 4), "float64", name="x")
+    y = te.pad(x, width, mode="symmetric")
+    loss = (y * y * te.constant(np.arange(1.0, 1 + np.prod(y.shape)).reshape(y.shape))).sum()
+    assert not te.differentiate(loss, x).explain().scatters
+    assert te.gradcheck(loss, x).ok
 
 
 def test_pad_details() -> None:
