@@ -44,7 +44,7 @@ from schedules.default.patterns.scatters import plan_scatter
 from schedules.default.patterns.short_rows import plan_short_row
 from schedules.default.patterns.slice_loops import plan_slices
 from schedules.default.patterns.slices import slices_of
-from schedules.default.patterns.switches import each_with_cases
+from schedules.default.patterns.switches import each_with_cases, with_cases
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.points.chains import chains_of
 from schedules.default.products.epilogues import with_epilogues
@@ -422,8 +422,8 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
             # A tree goes with its partial results, whatever the vectors: inlined, it would take them to its readers.
             kept |= {op for op in rw.stages if rw.kinds.get(op.name) == "tree"}
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
-        with_cases = each_with_cases(rw.stages, machine)
-        kept |= with_cases
+        chosen = with_cases(rw.stages, machine) - kept
+        kept |= each_with_cases(rw.stages, chosen)
         costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
         slices = slices_of(rw, finals, kept, costs, machine)
         sliced = {op for made in slices for op in (made.root, *made.members)}
@@ -436,7 +436,7 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
         if alone:
             kept |= alone
             costs = costs_without_trips(rw.stages, finals, kept, rw.planned, machine)
-        pipelines, costs = pipelines_of(rw, kept, costs, machine, with_cases)
+        pipelines, costs = pipelines_of(rw, kept, costs, machine, chosen)
         plan_pipelines(rw, pipelines, costs, machine, plan)
         plan_nests(rw, finals, costs, machine, plan)
     return rw.directives

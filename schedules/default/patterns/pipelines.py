@@ -77,7 +77,7 @@ def pipelines_of(
 ) -> tuple[list[Pipeline], Costs]:
     """The pipelines of a program, and the costs of its stages where members are not computed where they are read.
 
-    `free`: those of the stages `kept` that may be computed anywhere.
+    `free`: stages with cases, which may be computed anywhere, also those of several results.
     """
     found: list[Pipeline] = []
     pointwise = filter(is_pointwise, rw.stages)

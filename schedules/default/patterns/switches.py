@@ -19,7 +19,7 @@ from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
-__all__ = ["asked_by", "each_with_cases", "pays_by_cases"]
+__all__ = ["asked_by", "each_with_cases", "pays_by_cases", "with_cases"]
 
 MOST_NODES = 1600  # of all cases
 
@@ -38,9 +38,13 @@ def asked_by(op: Compute, inlined: AbstractSet[Operation], along: Axis) -> set[A
     return set(free_axes([case.condition for case in cases]))
 
 
-def each_with_cases(stages: Sequence[Operation], machine: Machine) -> set[Operation]:
-    """The stages with cases by data that others with cases are made of, given inputs before users."""
-    chosen = {op for op in stages if _is_switched(op, machine)}
+def with_cases(stages: Sequence[Operation], machine: Machine) -> set[Operation]:
+    """The stages that it pays to compute by cases by what they are made of themselves, by data."""
+    return {op for op in stages if _is_switched(op, machine)}
+
+
+def each_with_cases(stages: Sequence[Operation], chosen: AbstractSet[Operation]) -> set[Operation]:
+    """Those of the stages with cases that others of them are made of, given inputs before users."""
     below, found = set[Operation](), set[Operation]()
     for op in reversed(stages) if len(chosen) > 1 else ():
         if op in below and op in chosen:
@@ -51,7 +55,6 @@ def each_with_cases(stages: Sequence[Operation], machine: Machine) -> set[Operat
 
 
 def _is_switched(op: Operation, machine: Machine) -> bool:
-    """Whether it pays to compute a stage by cases by what it is made of itself."""
     if not isinstance(op, Compute) or op.reduction is not None or not op.axes:
         return False
     asked = [n.args[0] for n in op.nodes if isinstance(n, Apply) and n.fn is Fn.SELECT]

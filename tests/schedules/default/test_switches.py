@@ -140,6 +140,17 @@ def compositing(count: int) -> tuple[te.Tensor, Any]:
     return te.compute((2, 400, 640), lambda c, y, x: below[y, x] + te.cast(c, "uint16")), modes
 
 
+def test_a_result_with_cases_that_others_read_is_whole() -> None:
+    out, _ = compositing(3)
+    layers = [op.output() for op in stages_of([out]) if op.name.startswith("layer")]
+    results = [out, layers[1]]
+    feeds = feeds_of(results, 6)
+    with assuming({"cores": 2, "l2": 1 << 18}):
+        found = te.build(list(feeds), results)(*feeds.values())
+    for got, want in zip(found, te.interpret(results, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("level", LEVELS_HERE)
 def test_layers_by_modes_are_computed_row_by_row_each_by_its_cases(level: str) -> None:
     out, modes = compositing(3)
@@ -285,3 +296,28 @@ def test_loops_that_are_written_out_decide_what_is_chosen_by_them() -> None:
     text = str(te.Schedule(woven).auto())
     assert "unrolled" in text
     assert "by cases" not in text
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_stages_of_several_results_with_cases_are_in_the_rows_of_what_reads_them(level: str) -> None:
+    x, mode = te.placeholder((4, 400, 640), name="x"), te.placeholder((2,), "int32", name="modes")
+
+    def first(i: Any, j: Any) -> tuple[Any, ...]:
+        a, b = x[0, i, j], x[1, i, j]
+        return tuple(switch(mode[0], [a * b + k, a * a * b - k, b * b * b + a * k, a]) for k in range(2))
+
+    parts = te.compute((400, 640), first, name="parts")
+
+    def second(i: Any, j: Any) -> tuple[Any, ...]:
+        a, b = parts[0][i, j], parts[1][i, j]
+        return tuple(switch(mode[1], [a - b * k, a * b * a + k, (b + k) * (a + 1) * b, b]) for k in range(2))
+
+    more = te.compute((400, 640), second, name="more")
+    out = te.compute((2, 400, 640), lambda c, i, j: te.select(c == 0, more[0][i, j] * 2, more[1][i, j] - 1), name="out")
+    feeds = feeds_of(out, 7)
+    feeds[x] %= 4
+    with processor(level), assuming({"cores": 2, "l2": 1 << 18}):
+        text = str(te.Schedule(out).auto())
+        assert text.count("what is new of what out needs here") == 2
+        assert text.count("by cases, along j") == 2
+        np.testing.assert_array_equal(te.build(list(feeds), out)(*feeds.values()), te.interpret(out, feeds))
