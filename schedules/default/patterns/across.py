@@ -3,6 +3,7 @@
 | before | after |
 |---|---|
 | `y[i, c] = sum over u of x[i + u, c] w[c, u]` | `t[u, c] = w[c, u]`, the sum of `x[i + u, c] t[u, c]` |
+| `y[i, c] = sum over f of g[i, c // 8 * 8 + f] w[c // 8 * 8 + f, c % 8]` | `t[f, c]`, the sum of `g[..] t[f, c]` |
 | `y[i] = fold over k of x[i, k]`, by a reducer of one's own | `t[k, i] = x[i, k]`, the fold of `t[k, i]` |
 | `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
 | `d[u, c, l] = sum over i of ..`, one l | `s[u, c] = sum over i of ..`, `d[u, c, l] = s[u, c]` |
@@ -50,7 +51,10 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
     is_fold = not sides and op.reduction is not None and op.reduction.reducer.is_custom
     if not across or not (sides or is_fold) or reads_of(i for r in op.reads for i in r.indices):
         return op
-    if any(d is None or _size(r.tensor) * (1 if is_fold else REUSE) > points for r, d in found.items()):
+    looked_up = {r for r, d in found.items() if d is None}
+    if any(_looked_up_size(op, r) * REUSE > points for r in looked_up):
+        return op
+    if any(_size(r.tensor) * (1 if is_fold else REUSE) > points for r in found if r not in looked_up):
         return op
     places: dict[tuple[Tensor, int], list[Sequence[Expr]]] = {}
     for read, d in found.items():
@@ -60,6 +64,8 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
     made: dict[tuple[Tensor, int], Tensor] = {}
 
     def rule(node: Expr) -> Expr:
+        if isinstance(node, Read) and node in looked_up:
+            return _tabulated(rw, op, node)
         d = found.get(node) if isinstance(node, Read) else None
         if d is None:
             return node
@@ -72,6 +78,26 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
         return Read(made[key], last_of(indices, d))
 
     return replace(op, bodies=rebuild_all(op.bodies, rule), _outputs={})
+
+
+def _looked_up_size(op: Compute, read: Read) -> float:
+    """The elements of a table of what is read at places made of the last axis and the loops of the sum."""
+    assert op.reduction is not None
+    loops = set(free_axes(read.indices))
+    if not loops.issubset({*op.reduction.axes, op.axes[-1]}) or any(number(a.begin) != 0 for a in loops):
+        return math.inf
+    return math.prod(number(a.extent) or math.inf for a in loops)
+
+
+def _tabulated(rw: Rewriting, op: Compute, read: Read) -> Read:
+    """An element of a table over the loops of the sum and, side by side, the last axis."""
+    assert op.reduction is not None
+    loops = [a for a in (*op.reduction.axes, op.axes[-1]) if a in set(free_axes(read.indices))]
+    fresh: dict[Expr, Axis] = {a: Axis(a.name, a.extent) for a in loops}
+    (body,) = substitute_all((read,), fresh)
+    table = rw.compute(f"{op.name}_{read.tensor.name}", list(fresh.values()), body)
+    rw.kinds[table.op.name] = "turned"
+    return Read(table, tuple(loops))
 
 
 def plan_across(

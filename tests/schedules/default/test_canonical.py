@@ -179,6 +179,16 @@ def test_groups_whose_channels_lie_last_share_vectors(size: int, groups: int) ->
     check([x, w], y)
 
 
+def test_weights_that_the_gradient_of_groups_looks_up_are_a_table() -> None:
+    x, w = placeholders((2, 9, 48), (48, 3))
+    y = te.compute((2, 9, 48), lambda b, i, o: te.sum(lambda c: x[b, i, o // 3 * 3 + c] * w[o, c]), name="y")
+    dx = te.differentiate(y, x, head=te.placeholder(y.shape, name="head"))
+    text = str(te.Schedule(dx).auto(target="x86-64-v4"))
+    assert "dx0_x1[o, k] = x1[k // 3 * 3 + o, k % 3]" in text
+    assert "* dx0_x1[o, k]" in text
+    check([x, w], y)
+
+
 def test_groups_that_fill_no_vectors_are_products_of_rows_where_they_lie() -> None:
     x, w = placeholders((2, 40, 50), (100, 5))
     y = te.compute((2, 40, 100), lambda b, i, o: te.sum(lambda c: x[b, i, o // 10 * 5 + c] * w[o, c]), name="y")
