@@ -170,10 +170,24 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
 
 
 def adds_one_by_one(op: Scan, say: Sequence[Directive]) -> bool:
-    """Whether its steps have sums of products and no vectors: a term waits for another unless their order is free."""
+    """Whether its steps have sums of products and no vectors, or vectors of which all lanes would sum the same: a term
+    waits for another unless their order is free.
+    """
+    if any(isinstance(d, Vectorize) for d in say):
+        return _sums_in_one_place(op)
     sums = [n for n in op.nodes if isinstance(n, Reduce) and n.reducer.kind in ("sum", "sums")]
-    products = any(product_of(v) is not None for n in sums for v in n.values)
-    return products and not any(isinstance(d, Vectorize) for d in say)
+    return any(product_of(v) is not None for n in sums for v in n.values)
+
+
+def _sums_in_one_place(op: Scan) -> bool:
+    """Whether all sums are of phases that have one place along the vectors."""
+    found = False
+    for phase in phases_of(op):
+        sums = [n for n in topological(tuple(phase.bodies.values())) if isinstance(n, Reduce)]
+        if sums and phase.axes and number(phase.axes[-1].extent) != 1:
+            return False
+        found = found or any(n.reducer.kind == "sum" and n.dtype.is_float for n in sums)
+    return found
 
 
 def _alone(op: Scan, nest: Nest) -> list[Directive]:

@@ -30,6 +30,7 @@ from tedsl.backend.lowering.turns import (
     Inner,
     Turn,
     accumulated,
+    added_lanes,
     extent_of,
     inner_reductions,
     product_of_extents,
@@ -91,23 +92,26 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     others = [a for d, a in enumerate(op.axes) if d not in op.dims] if is_stepped(op) else []
     looped = [*op.steps, *(planned.order or others)][::-1]  # the fastest first
     turns = max(phase.turns for phase in phases)
+    inside = len(planned.tiles)
     ranges = [(0, count) for count in planned.tiles.values()]
-    ranges += [(0, _most_ticks(ctx, phases)), (0, 2 * turns + 1)] if turns else []
+    ranges += [(0, _most_ticks(ctx, phases))] if turns else []
     ranges += [(0, tiles_along(ctx, a, planned.tiles)) for a in looped]
+    lanes = _lanes_of_sums(ctx, op, phases)
+    turning = inside + 1 + (len(looped) - len(op.steps) if lanes > 1 else 0)  # lanes wait for each other after a turn
+    ranges[turning:turning] = [(0, 2 * turns + 1)] if turns else []
     told = told_by_the_first_step(op) if others else {}
     ranges += [(0, 2)] if told else []  # the first step, and the others
     domain = hl.RDom(ranges, identifier(op.steps[0].name))
-    around = len(ranges) - bool(told) - len(looped)
-    loops: dict[Axis, hl.RVar] = {axis: domain[d + around] for d, axis in enumerate(looped)}
-    inside = len(planned.tiles)
-    clock = _Clock(hl.Expr(domain[inside]), hl.Expr(domain[inside + 1])) if turns else None
+    places = [d for d in range(inside + bool(turns), len(ranges) - bool(told)) if not turns or d != turning]
+    loops: dict[Axis, hl.RVar] = {axis: domain[d] for d, axis in zip(places, looped, strict=True)}
+    clock = _Clock(hl.Expr(domain[inside]), hl.Expr(domain[turning])) if turns else None
     place: dict[Axis, Halide] = {a: hl.Expr(v) for a, v in zip(op.axes, dims, strict=True)}
     place.update((a, hl.Expr(v)) for a, v in loops.items())
     tiles = {a: tile_of(a, count, loops[a], domain[d]) for d, (a, count) in enumerate(planned.tiles.items())}
     place.update((a, tile.place) for a, tile in tiles.items())
     if op.reverse:
         place.update((a, ctx.extent(extent_of(a)) - 1 - loops[a]) for a in op.steps)
-    turns_of = {phase: _turns(ctx, op, place, phase, loops, tiles) for phase in phases}
+    turns_of = {phase: _turns(ctx, op, place, phase, loops, tiles, lanes) for phase in phases}
     for limit in _limits(ctx, op, turns_of, place, clock):
         domain.where(limit)
     at_first = hl.Expr(domain[len(ranges) - 1]) < 1 if told else None
@@ -124,10 +128,15 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
         position = positions.get(id(tensor))
         return ctx.read(tensor, indices) if position is None else element(position, _stored(ctx, op, indices)[::-1])
 
-    def kept_at(inner: Inner) -> list[Halide]:
+    def kept_at(inner: Inner, lanes: int) -> list[Halide]:
         here = {**place, **dict.fromkeys(inner.across, hl.i32(0))}
-        there = _stored(ctx, op, tuple(here[a] for a in op.axes))[::-1]
-        return [element(slot, there) for slot in inner.slots]
+        held = []
+        for lane in range(lanes):
+            if lanes > 1:
+                here[op.axes[-1]] = hl.i32(lane)
+            there = _stored(ctx, op, tuple(here[a] for a in op.axes))[::-1]
+            held.append([element(slot, there) for slot in inner.slots])
+        return held[0] if lanes == 1 else added_lanes(inner, held)
 
     old = [element(k, at) for k in range(len(types))]
     values = old
@@ -135,9 +144,9 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     for phase in phases:
         placed = _placed(ctx, place, phase)
         values_of = partial(_values, ctx, op, partial(ctx.scalars, placed, read))
-        new = values_of(_at(phase, told, first=False), turns_of[phase], clock, old, kept_at)
+        new = values_of(_at(phase, told, first=False), turns_of[phase], clock, old, kept_at, place)
         if at_first is not None:
-            begun = values_of(_at(phase, told, first=True), turns_of[phase], clock, old, kept_at)
+            begun = values_of(_at(phase, told, first=True), turns_of[phase], clock, old, kept_at, place)
             new = [a if a is b else hl.select(at_first, a, b) for a, b in zip(begun, new, strict=True)]
         if phase.number is None:
             values = new
@@ -155,7 +164,7 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
     at_once = not turns and not op.parts and ctx.token is None and (states == 1 or bool(exposed))
     axes: dict[Axis, hl.Var | hl.RVar] = dict(zip(op.axes, dims, strict=True))
     axes.update(loops)
-    written_out = ((domain[inside + 1],) if turns else ()) + ((domain[len(ranges) - 1],) if told else ())
+    written_out = ((domain[turning],) if turns else ()) + ((domain[len(ranges) - 1],) if told else ())
     held = tuple(range(states))
     again = any((number(extent_of(a)) or 1) % tile.count for a, tile in tiles.items())
     within = {a: tile.loop for a, tile in tiles.items()}
@@ -167,9 +176,9 @@ def lower_scan(ctx: Context, op: Scan) -> Stage:
 
 def _turns(
     ctx: Context, op: Scan, place: Mapping[Axis, Halide], phase: _Phase, loops: Mapping[Axis, hl.RVar],
-    tiles: Mapping[Axis, StepTile],
+    tiles: Mapping[Axis, StepTile], of_sums: int,
 ) -> list[Turn]:  # fmt: skip
-    """The turns of a phase's reductions."""
+    """The turns of a phase's reductions; `of_sums`: lanes of which each adds terms of its own."""
     placed, fixed, own = _placed(ctx, place, phase), ctx.scalars({}), set(map(id, op.states))
 
     def ends(form: Affine, *, largest: bool) -> Halide | None:
@@ -202,8 +211,20 @@ def _turns(
     for turn in range(phase.turns):
         members = [i for i in phase.inner if i.turn == turn]
         firsts = [_is_first(ctx, op, place, i, tiles) for i in members]
-        made.append(turn_of(ctx, members, ends, firsts, singly=singly))
+        made.append(turn_of(ctx, members, ends, firsts, singly=singly, lanes=of_sums))
     return made
+
+
+def _lanes_of_sums(ctx: Context, op: Scan, phases: Sequence[_Phase]) -> int:
+    """How many lanes add terms of their own: those of the vectors, if no sum depends on the place along them."""
+    planned, last = ctx.loops.get(op.name, UNPLANNED), op.axes[-1]
+    if not op.parts or not planned.regrouped or planned.tiles:
+        return 1
+    for phase in phases:
+        own = next((a for a, box in phase.places.items() if box is last), None)
+        if phase.inner and own is not None and number(extent_of(own)) != 1:
+            return 1
+    return _lanes(ctx, op, last)
 
 
 def _is_first(
@@ -325,7 +346,8 @@ def _values(
     turns: Sequence[Turn],
     clock: _Clock | None,
     old: Sequence[Halide],
-    kept_at: Callable[[Inner], list[Halide]],
+    kept_at: Callable[[Inner, int], list[Halide]],
+    place: Mapping[Axis, Halide],
 ) -> list[Halide]:
     """The new values of all components in one phase; those it leaves alone are the old ones. `kept_at`: what the
     accumulators of a reduction hold once its turn is over.
@@ -336,6 +358,8 @@ def _values(
             if _begins_apart(op, node):
                 scope.bind(node, _steady(op, scope, node))
 
+    planned = ctx.loops.get(op.name, UNPLANNED)
+    anywhere = planned.regrouped and not planned.lanes
     new = list(old)
     results: dict[Expr, Halide] = {}
     for number_of_turn, turn in enumerate(turns):
@@ -344,13 +368,13 @@ def _values(
             inner = scope()
             for component, value in results.items():
                 inner.bind(component, value)
-            held, anywhere = [old[slot] for slot in member.slots], ctx.loops.get(op.name, UNPLANNED).regrouped
-            made = accumulated(ctx, inner, member, turn, clock.tick, held, mark, anywhere=anywhere)
+            held, lane = [old[slot] for slot in member.slots], place[op.axes[-1]]
+            made = accumulated(ctx, inner, member, turn, clock.tick, held, mark, lane, anywhere=anywhere)
             for slot, first, value in zip(member.slots, member.kept.identity, made, strict=True):
                 stored = hl.select(clock.turn == 2 * number_of_turn + 1, value, new[slot])
                 new[slot] = hl.select(clock.turn == 2 * number_of_turn, first, stored)
         for member in turn.members:
-            results.update(results_of(member, kept_at(member)))
+            results.update(results_of(member, kept_at(member, turn.lanes)))
     last = scope()
     for component, value in results.items():
         last.bind(component, value)

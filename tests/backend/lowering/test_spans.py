@@ -219,3 +219,45 @@ def test_conditions_on_remainders_say_nothing_of_the_ends() -> None:
     s = te.scan((STEPS, ROWS), element, axis=0)
     given_x = CHANCE.random((STEPS, ROWS))
     np.testing.assert_allclose(te.evaluate(s, {x: given_x}), te.interpret(s, {x: given_x}), rtol=1e-12)
+
+
+def normed(u: Any, steps: int, *, rows: bool) -> Any:
+    """A recurrence scaled by sums over all that a step has, one of them with another one inside; or by rows."""
+
+    def step(x: Any, t: Any) -> Any:
+        before = x[t - 1]
+        mean = before.mean()
+        spread = ((before - mean) ** 2).sum(axis=-1, keepdims=True) if rows else ((before - mean) ** 2).sum()
+        turned = (before * te.roll(before, 1, 1)).sum()
+        return te.where(t == 0, u, (before - mean) * te.cos(turned) / te.sqrt(spread + 1) + 0.1)
+
+    return te.scan([(steps, *u.shape)], step)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(1, 9), st.integers(1, 40), st.sampled_from(["float32", "float64"]), st.booleans(), st.booleans(),
+    PROCESSORS,
+)  # fmt: skip
+def test_lanes_that_add_terms_of_their_own(
+    rows: int, columns: int, dtype: Any, by_rows: bool, gradient: bool, level: str
+) -> None:
+    """A sum of a whole step has one place: each lane of the vectors adds a part of it."""
+    x = te.placeholder((rows, columns), dtype, name="x")
+    y = normed(x, 4, rows=by_rows)
+    out = te.differentiate((y * y).sum(), x) if gradient else y
+    given_x = CHANCE.random((rows, columns)).astype(dtype)
+    want = te.interpret(out, {x: given_x})
+    bound = 1e-4 if dtype == "float32" else 1e-11
+    with processor(level):
+        np.testing.assert_allclose(te.evaluate(out, {x: given_x}), want, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize(("columns", "each"), [(32, 8), (33, 9), (3, 2)])
+def test_a_sum_at_one_place_takes_as_many_terms_at_a_time_as_there_are_lanes(columns: int, each: int) -> None:
+    x = te.placeholder((5, columns), "float64", name="x")
+    y = normed(x, 4, rows=False)
+    kern = te.build(x, y, target="x86-64-v3")
+    assert lengths(kern) == {str(5 * each)}
+    given_x = CHANCE.random((5, columns))
+    agree(kern(given_x), te.interpret(y, {x: given_x}))
