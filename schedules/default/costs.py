@@ -14,7 +14,7 @@ from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation, Scatter
-from tedsl.lang.traverse import conjuncts, topological
+from tedsl.lang.traverse import conjuncts, free_axes, topological
 
 __all__ = [
     "INLINE",
@@ -42,6 +42,7 @@ WIDE = 32  # places of a window
 MOST_PATHS = 1 << 12  # through one expression: where it has no loop of its own, Halide 21 walks each of them
 FEW, OFTEN = 16, 8  # numbers that a row consists of, and times that each element of it is read
 LOADS = 3  # operations in the time that a number takes into the first cache and back
+LANES = 32  # of a row that is computed in vectors of its own
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
 TWICE = 1 / 4  # of the elements that several readers together compute twice
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
@@ -160,7 +161,12 @@ def costs_of(
         if (
             op in again
             or costs.element[op] <= machine.choose("inline", INLINE, op.name)
-            or ((once or op in single) and costs.element[op] <= MOST and not _is_wide_term(op, sites))
+            or (
+                (once or op in single)
+                and costs.element[op] <= MOST
+                and not _is_wide_term(op, sites)
+                and not _is_turned(op, sites)
+            )
         ):
             costs.inlined.add(op)
     return costs
@@ -212,6 +218,30 @@ def _is_wide_term(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
     """Whether a stage, a term of a sum, is a large window over another one, which is computed row by row beside it."""
     is_term = any(isinstance(reader, Compute) and reader.reduction is not None for reader, _ in sites)
     return is_term and sum(isinstance(r.tensor.op, Compute) and not is_same_point(op, r) for r in op.reads) > WIDE
+
+
+def _is_turned(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
+    """Whether a stage of several elements along its rows, which are not short, is read across them: each of those
+    elements would be loaded lane by lane, where one is once the stage is kept.
+    """
+    lane = op.axes[-1] if op.axes else None
+    if lane is None or (number(lane.extent) or LANES) < LANES:
+        return False
+    if not any(_last_axis(reader) in _axes_across(read) for reader, read in sites):
+        return False
+    return sum(bool(r.indices) and lane in set(free_axes(r.indices[-1])) for r in op.reads) > 1
+
+
+def _last_axis(op: Operation) -> Axis | None:
+    axes = getattr(op, "axes", ())
+    return axes[-1] if axes else None
+
+
+def _axes_across(read: Read) -> set[Axis]:
+    """The axes that move a read, but not along its rows."""
+    return {a for i in read.indices[:-1] for a in free_axes(i)} - set(
+        free_axes(read.indices[-1]) if read.indices else ()
+    )
 
 
 def pays_to_keep(cost: int, times: int) -> bool:

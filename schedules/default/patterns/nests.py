@@ -57,7 +57,6 @@ MOST_UNROLLED = 32
 LONG_TERM = 128  # operations of a term of a sum, few of which are computed at once
 CHOICE = 100  # operations that take as long to compile as a step that finds a position, or one of several results
 MOST_WRITTEN = 512  # operations of the steps that are written out: for more, what a loop costs does not count
-MOST_IN_TILES = 2048  # the same of a tile: longer ones take Halide 15 s where their loops are cut at borders, too
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
@@ -494,8 +493,6 @@ class GroupLoops:
             rows, extent, length = self.machine.choose("turned", 16, root.name), number(across.extent), width
             whole = extent is not None and extent % rows == 0
             self.say(Split(stage=root.name, loop=name, outer=f"{name}_o", inner=f"{name}_i", factor=rows, exact=whole))
-            if whole and rows * self.costs.element[root] <= MOST_IN_TILES:
-                self.say(Unroll(stage=root.name, loop=f"{name}_i"))
             self.say(Reorder(stage=root.name, loops=(*rest, columns, *units, f"{name}_o", f"{name}_i", *inner)))
         count = points([axes[rest[0]]]) if rest else -(-points([vector]) // length)
         return self._tasks(root, [*rest, columns][0], count, threads=threads)

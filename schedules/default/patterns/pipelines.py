@@ -141,7 +141,8 @@ class _Search:
             assert isinstance(op, Compute)
             places = _joined(op, [(inside[reader], read) for reader, read in sites])
             beside = [(a, p) for a, p in places.items() if rows in p.moves]
-            if len(beside) == 1 and beside[0][1].axis is rows and self._is_stored(op, sites):
+            is_along = len(beside) == 1 and beside[0][1].axis is rows
+            if is_along and not _is_turned(op, places, root) and self._is_stored(op, sites):
                 along, place = beside[0]
                 times = points(_apart(root, rows, [places]))
                 overlap, size = place.high - place.low, (place.high - place.low + 1) * _bytes(op) // (extent * times)
@@ -212,6 +213,12 @@ class _Search:
             return True
         reads = len({(reader, read) for reader, read in sites})
         return reads > 1 and pays_to_keep(self.costs.element[op], reads)
+
+
+def _is_turned(op: Compute, places: _Places, root: Compute) -> bool:
+    """Whether the rows of a stage go along a loop around those of the root: one element of each would be wanted."""
+    own = places[op.axes[-1]].axis
+    return any(own is axis for axis in root.axes[:-1])
 
 
 def _stays_inside(op: Compute, axis: Axis, read: Read) -> bool:
