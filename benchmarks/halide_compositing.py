@@ -77,7 +77,7 @@ def compositing(*inputs: te.Tensor) -> te.Tensor:
     def premultiplied(t: te.Tensor, y: Any, x: Any) -> list[Any]:
         return [*(te.cast(t[k, y, x], "uint16") * te.cast(t[3, y, x], "uint16") for k in range(3)), t[3, y, x]]
 
-    def below(parts: Sequence[te.Tensor], k: int) -> Sequence[te.Tensor]:
+    def below(parts: tuple[te.Tensor, ...], k: int) -> tuple[te.Tensor, ...]:
         def body(y: Any, x: Any) -> tuple[Any, ...]:
             modes = _modes(scale, [t[y, x] for t in parts], premultiplied(layers[k + 1], y, x))
             return tuple(
@@ -85,7 +85,7 @@ def compositing(*inputs: te.Tensor) -> te.Tensor:
                 for p, last in enumerate(modes[4])
             )
 
-        return te.compute(plane, body, name=f"blended_{k}")  # type: ignore[return-value]
+        return te.compute(plane, body, name=f"blended_{k}")
 
     made = te.compute(plane, lambda y, x: tuple(premultiplied(layers[0], y, x)), name="lowest")
     *colours, alpha = functools.reduce(below, range(COUNT - 1), made)
@@ -97,7 +97,8 @@ def compositing(*inputs: te.Tensor) -> te.Tensor:
             te.select(c == 0, divided[0], te.select(c == 1, divided[1], te.select(c == 2, divided[2], by))), "uint8"
         )
 
-    return te.compute((4, *plane), channel)
+    composed: te.Tensor = te.compute((4, *plane), channel)
+    return composed
 
 
 COMPOSITING = App(
