@@ -20,15 +20,15 @@ from tedsl.lang.errors import is_own_file, place_of, user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
 from tedsl.lang.foreign import has_elements
-from tedsl.lang.native import Native
-from tedsl.lang.structure import same_program, structural_key
+from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor, tell_of_arrays
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.purity import has_extern, is_alike, watched
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
 from tedsl.ops.signature import Signature, Static, Template, leaves, map_leaves
 from tedsl.ops.static_numbers import add_list_hints, told_of_statics
 
-__all__ = ["Author", "Definition", "attach_rules", "effects_of", "has_extern", "inlined"]
+__all__ = ["Author", "Definition", "attach_rules", "effects_of", "inlined"]
 
 
 @dataclass(eq=False)
@@ -56,10 +56,13 @@ class Definition(Routine):
         self.worth = author.worth
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
-        first = self._once(inputs)
-        if self.traces or not self.author.is_lasting or has_extern(first[0]):
-            return first  # of the last: a Python function made by the trace is another one at each
-        if not same_program(first[0], self._once(inputs)[0], inputs, inputs):
+        if self.traces or not self.author.is_lasting:
+            return self._once(inputs)
+        with watched() as watch:
+            first = self._once(inputs)
+        if not watch.is_asked and not has_extern(first[0]):
+            watch.is_pure = is_alike(first[0], self._once(inputs)[0], inputs)
+        if not watch.is_pure:
             raise ValueError(
                 f"{self.signature.title}: two traces of its function differ, so that it depends on more than its "
                 "arguments; an op may not use random numbers, counters or other state: pass them as arguments"
@@ -135,11 +138,6 @@ def _scheduled(rule: Callable[..., Any], targets: Tensors, results: Tensors, gra
     schedule = Schedule(list(targets))
     rule(schedule, results[0] if len(results) == 1 else results, grads)
     return schedule
-
-
-def has_extern(outputs: Sequence[Tensor]) -> bool:
-    """Whether Python functions compute some of it."""
-    return any(isinstance(op, Extern) and not isinstance(op.function, Native) for op in stages_of(outputs))
 
 
 def effects_of(outputs: Sequence[Tensor]) -> str | None:

@@ -20,7 +20,7 @@ from tedsl.lang.printing import names_in
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import operations_between, stages_of
-from tedsl.ops.definition import has_extern
+from tedsl.ops.purity import has_extern
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, Tensors, pushed
 from tedsl.ops.shapes import Pattern, Spec, all_apart
 

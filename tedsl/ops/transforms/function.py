@@ -19,6 +19,7 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.op import Op
+from tedsl.ops.purity import called
 from tedsl.ops.routines import USUAL, Worth, copied
 from tedsl.ops.signature import OpCall, Signature, Static, map_leaves
 from tedsl.ops.transforms.numbers import with_arrays
@@ -116,7 +117,11 @@ def traceable(f: Any, what: str) -> Callable[..., Any]:
         )
     if isinstance(f, Transformed):
         return f.function
-    return lambda *args, **kwargs: _whole(f(*opened(args), **opened(kwargs)))
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        return _whole(f(*args, **kwargs))
+
+    return lambda *args, **kwargs: called(plain, opened(args), opened(kwargs), closed)
 
 
 def _whole(value: Any) -> Any:

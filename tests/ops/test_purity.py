@@ -1,0 +1,72 @@
+"""Functions that hang on more than their arguments are found, whatever is made of them; derivations run once."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.ops import optim
+
+X = np.ones(3, np.float32)
+
+
+@dataclasses.dataclass
+class Pair:
+    first: Any
+    second: Any
+
+
+def counted() -> Callable[[], float]:
+    """Another number at each call."""
+    numbers = itertools.count(1)
+    return lambda: float(next(numbers))
+
+
+IMPURE: dict[str, Callable[[Callable[[], float]], Any]] = {
+    "te.grad": lambda c: te.grad(lambda x: (x * c()).sum())(X),
+    "has_aux": lambda c: te.grad(lambda x: ((x * x).sum(), x * c()), has_aux=True)(X),
+    "a record returned": lambda c: te.grad(lambda x: ((x * x).sum(), Pair(x * c(), x)), has_aux=True)(X),
+    "a record given": lambda c: te.jit(lambda p: Pair(p.first * c(), p.second))(Pair(X, X)),
+    "te.jit": lambda c: te.jit(lambda x: x * c())(X),
+    "te.vmap": lambda c: te.vmap(lambda x: x * c())(np.ones((2, 3), np.float32)),
+    "te.hessian": lambda c: te.hessian(lambda x: (x**3 * c()).sum())(X),
+    "a gradient within": lambda c: te.jit(lambda x: x - te.grad(lambda y: (y * c()).sum())(x))(X),
+    "te.jit of te.grad": lambda c: te.jit(te.grad(lambda x: (x * x * c()).sum()))(X),
+    "te.op": lambda c: te.op(lambda x: x * c())(X),
+}
+
+
+@pytest.mark.parametrize("what", IMPURE)
+def test_state_is_found(what: str) -> None:
+    with pytest.raises(ValueError, match="two traces of its function differ"):
+        IMPURE[what](counted())
+
+
+def test_state_is_found_in_a_training_step() -> None:
+    c = counted()
+    step = optim.train_step(lambda p, x: ((p * x) ** 2).sum() * c(), optimizer=optim.SGD(0.1))
+    with pytest.raises(ValueError, match="two traces of its function differ"):
+        step(step.start(X), X)
+
+
+def test_what_derives_from_a_function_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    from tedsl.ops.transforms import derivatives
+
+    derive = derivatives.differentiate
+    monkeypatch.setattr(derivatives, "differentiate", lambda *a, **k: calls.append("derived") or derive(*a, **k))
+
+    def loss(x: Any) -> Any:
+        calls.append("loss")
+        return (x**3).sum()
+
+    np.testing.assert_allclose(te.grad(loss)(X), 3 * X)
+    assert calls == ["loss", "loss", "derived"]
+    np.testing.assert_allclose(te.grad(loss)(2 * X), 12 * X)
+    assert len(calls) == 3
