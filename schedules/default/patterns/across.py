@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from schedules.default.copies import stays_inside
 from schedules.default.neighbors import along
 from schedules.default.rewriting import Rewriting
 from tedsl.analysis.read_boxes import ReadBox, box_of
@@ -52,7 +53,7 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
     if not across or not (sides or is_fold) or reads_of(i for r in op.reads for i in r.indices):
         return op
     looked_up = {r for r, d in found.items() if d is None}
-    if any(_looked_up_size(op, r) * REUSE > points for r in looked_up):
+    if any(_looked_up_size(op, r) * REUSE > points or not stays_inside(r) for r in looked_up):
         return op
     if any(_size(r.tensor) * (1 if is_fold else REUSE) > points for r in found if r not in looked_up):
         return op

@@ -189,6 +189,18 @@ def test_weights_that_the_gradient_of_groups_looks_up_are_a_table() -> None:
     check([x, w], y)
 
 
+def test_what_a_condition_keeps_in_bounds_is_no_table() -> None:
+    x, w = placeholders((90, 48), (47, 3))
+    c = te.reduce_axis(3, "c")
+
+    def element(i: Any, o: Any) -> Any:
+        row = o // 3 * 3 + c
+        return te.sum(x[i, o] * w[row, o % 3], axis=c, where=row < 47)
+
+    y = te.compute((90, 48), element, name="y")
+    check([x, w], y)
+
+
 def test_groups_that_fill_no_vectors_are_products_of_rows_where_they_lie() -> None:
     x, w = placeholders((2, 40, 50), (100, 5))
     y = te.compute((2, 40, 100), lambda b, i, o: te.sum(lambda c: x[b, i, o // 10 * 5 + c] * w[o, c]), name="y")
