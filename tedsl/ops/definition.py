@@ -20,10 +20,10 @@ from tedsl.lang.errors import is_own_file, place_of, user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
 from tedsl.lang.foreign import has_elements
-from tedsl.lang.structure import structural_key
+from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor, tell_of_arrays
 from tedsl.lang.traverse import stages_of
-from tedsl.ops.purity import has_extern, is_alike, watched
+from tedsl.ops.purity import called, has_extern, watched
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
 from tedsl.ops.signature import Signature, Static, Template, leaves, map_leaves
 from tedsl.ops.static_numbers import add_list_hints, told_of_statics
@@ -58,10 +58,10 @@ class Definition(Routine):
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
         if self.traces or not self.author.is_lasting:
             return self._once(inputs)
-        with watched() as watch:
+        with watched(derives=self.signature.derives) as watch:
             first = self._once(inputs)
         if not watch.is_asked and not has_extern(first[0]):
-            watch.is_pure = is_alike(first[0], self._once(inputs)[0], inputs)
+            watch.is_pure = same_program(first[0], self._once(inputs)[0], inputs, inputs)
         if not watch.is_pure:
             raise ValueError(
                 f"{self.signature.title}: two traces of its function differ, so that it depends on more than its "
@@ -271,7 +271,8 @@ def _ruled(
     """The adjoints by the author's reverse rule, one per input. The rule may differentiate the outputs itself."""
     one = len(outputs) == 1
     with without_rules(outputs):
-        returned = rule(outputs[0] if one else tuple(outputs), list(inputs), heads[0] if one else tuple(heads))
+        given = outputs[0] if one else tuple(outputs), list(inputs), heads[0] if one else tuple(heads)
+        returned = called(rule, given)
     adjoints = [returned] if isinstance(returned, Tensor) or returned is None else list(returned)
     if len(adjoints) != len(inputs):
         raise ValueError(
@@ -309,7 +310,7 @@ def _pushed(
 ) -> list[Tensor]:
     """The tangents by the author's forward rule, one per output."""
     with without_rules(outputs):
-        returned = rule(list(inputs), list(tangents))
+        returned = called(rule, (list(inputs), list(tangents)))
     dots = [returned] if isinstance(returned, Tensor) else list(returned)
     if len(dots) != len(outputs):
         raise ValueError(f"{signature.title}: def_jvp returned {len(dots)} tangents for {len(outputs)} outputs")

@@ -18,7 +18,7 @@ from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.signature import leaves
 
-__all__ = ["Watch", "called", "has_extern", "is_alike", "watched"]
+__all__ = ["Watch", "called", "has_extern", "watched"]
 
 
 @dataclass(eq=False)
@@ -33,10 +33,10 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watched() -> Iterator[Watch]:
-    """What people gave is called twice within, each function once: not those that it calls in turn."""
+def watched(*, derives: bool) -> Iterator[Watch]:
+    """Where something is derived from what people gave, that is called twice within: not what it calls in turn."""
     watch = Watch()
-    token = _WATCH.set(watch)
+    token = _WATCH.set(watch if derives else None)
     try:
         yield watch
     finally:
@@ -44,7 +44,10 @@ def watched() -> Iterator[Watch]:
 
 
 def called(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], nest: Callable[[Any], Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = {},
+    nest: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
     """What a function that somebody gave returns for tensors; `nest` sees into records."""
     watch = _WATCH.get()
@@ -56,16 +59,10 @@ def called(
         results = _tensors(nest(first))
         watch.is_asked = True
         if watch.is_pure and not has_extern(results):
-            again = _tensors(nest(function(*args, **kwargs)))
-            watch.is_pure = is_alike(results, again, _tensors(nest([*args, *kwargs.values()])))
+            watch.is_pure = same_program(results, _tensors(nest(function(*args, **kwargs))))
     finally:
         _WATCH.reset(token)
     return first
-
-
-def is_alike(first: Sequence[Tensor], second: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
-    """Whether two traces of a function are one program."""
-    return same_program(first, second, inputs, inputs)
 
 
 def has_extern(outputs: Sequence[Tensor]) -> bool:

@@ -28,6 +28,12 @@ def counted() -> Callable[[], float]:
     return lambda: float(next(numbers))
 
 
+def _doubled(c: Callable[[], float]) -> Any:
+    made = te.op(lambda x: 2 * x)
+    made.def_vjp(lambda output, inputs, head: [head * c()])
+    return made
+
+
 IMPURE: dict[str, Callable[[Callable[[], float]], Any]] = {
     "te.grad": lambda c: te.grad(lambda x: (x * c()).sum())(X),
     "has_aux": lambda c: te.grad(lambda x: ((x * x).sum(), x * c()), has_aux=True)(X),
@@ -39,6 +45,8 @@ IMPURE: dict[str, Callable[[Callable[[], float]], Any]] = {
     "a gradient within": lambda c: te.jit(lambda x: x - te.grad(lambda y: (y * c()).sum())(x))(X),
     "te.jit of te.grad": lambda c: te.jit(te.grad(lambda x: (x * x * c()).sum()))(X),
     "te.op": lambda c: te.op(lambda x: x * c())(X),
+    "te.op beside a gradient": lambda c: te.op(lambda x: x * c() + te.grad(lambda y: (y * y).sum())(x))(X),
+    "an author's rule": lambda c: te.grad(lambda x: _doubled(c)(x).sum())(X),
 }
 
 
@@ -57,15 +65,17 @@ def test_state_is_found_in_a_training_step() -> None:
 
 def test_what_derives_from_a_function_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    from tedsl.ops.transforms import derivatives
+    derive = te.differentiate
 
-    derive = derivatives.differentiate
-    monkeypatch.setattr(derivatives, "differentiate", lambda *a, **k: calls.append("derived") or derive(*a, **k))
+    def derived(*args: Any, **kwargs: Any) -> Any:
+        calls.append("derived")
+        return derive(*args, **kwargs)
 
     def loss(x: Any) -> Any:
         calls.append("loss")
         return (x**3).sum()
 
+    monkeypatch.setattr("tedsl.ops.transforms.derivatives.differentiate", derived)
     slope = te.grad(loss)
     np.testing.assert_allclose(slope(X), 3 * X)
     assert calls == ["loss", "loss", "derived"]

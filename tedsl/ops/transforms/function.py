@@ -34,6 +34,8 @@ class FunctionSignature(Signature):
     `argnums` None: where there is no array at all, floats are arrays wherever they stand.
     """
 
+    derives = True
+
     def __init__(self, function: Callable[..., Any], name: str, argnums: Sequence[int] | None) -> None:
         super().__init__(function, name)
         self.argnums = argnums
