@@ -105,7 +105,7 @@ class Overrun:
             return (
                 f"places of the same step are read along axes that are walked too, as with axis={tuple(sorted(dims))}"
             )
-        return "start the recurrence with te.select"
+        return "start the recurrence with te.select, or by mode='zero', which is 0 there"
 
     def _expected(self) -> str:
         if self.step is not None:

@@ -284,6 +284,10 @@ def _ruled(
             hint = "; an expression becomes a tensor by te.compute" if isinstance(adjoint, Expr) else ""
             if adjoint is NotImplemented:
                 hint = f"; te.differentiate(output, {of.name}, head) is the derivative of the definition"
+            elif isinstance(adjoint, (tuple, list)) and not one:
+                hint = (
+                    f": there are {len(outputs)} outputs, so output and head are tuples; head[0] is that of the first"
+                )
             raise TypeError(
                 f"{signature.title}: def_vjp at {place_of(rule)} must return tensors or None, found "
                 f"{type(adjoint).__name__} for {of.name!r}{hint}"

@@ -616,6 +616,16 @@ def _element_of_a_loop(x: te.Tensor) -> te.Expr:
     return kept[0]
 
 
+@te.op
+def _both(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    return te.round(x), x + 1
+
+
+@_both.def_vjp
+def _both_vjp(output: Any, inputs: Any, head: Any) -> Any:
+    return [head]
+
+
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "names and what was given": (
         lambda: te.ops.unsharp_mask(normal(3), 2.0), ValueError,
@@ -668,6 +678,9 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         r"op f\(x\): def_vjp expects a function of \(output, inputs, head\), found one of \(y, xs\)",
     ),
     "a schedule of one": (lambda: te.op(lambda x: x).schedule(lambda s: s), TypeError, r"\(schedule, output, grads\)"),
+    "heads as one": (
+        lambda: te.grad(lambda x: _both(x)[0].sum())(normal(2)), TypeError, r"there are 2 outputs, so .* head\[0\]",
+    ),
     "adjoints": (lambda: _with_vjp(lambda y, xs, g: [g, g]), ValueError, "returned 2 adjoints for 1 inputs"),
     "an adjoint": (lambda: _with_vjp(lambda y, xs, g: [g.sum()]), ValueError, "adjoint of the shape and dtype of x"),
 }  # fmt: skip
