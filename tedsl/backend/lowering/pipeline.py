@@ -40,6 +40,7 @@ from tedsl.backend.lowering.stages import (
     variables,
 )
 from tedsl.backend.lowering.together import exposed_reads, together
+from tedsl.backend.lowering.turns import extent_of
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang import functions as fn
@@ -272,9 +273,10 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
         domain, loops = (once, whole) if is_all else loops_over(ctx, piece.loops, identifier(op.axes[0].name))
         if piece.condition is not TRUE:
             # Of a condition on loops Halide would conclude that a bound is not needed, and ask for all of the inputs
-            # without that condition.
-            asked = set(free_axes(piece.condition))
-            hidden = {a: hl.Expr(loop) + ctx.unknown_zero() for a, loop in loops.items() if a in asked}
+            # without that condition. It is asked in iterations, too, that a split has beyond the end.
+            asked = [a for a in loops if a in set(free_axes(piece.condition))]
+            last = {a: ctx.extent(a.begin) + ctx.extent(extent_of(a)) - 1 for a in asked}
+            hidden = {a: hl.min(hl.Expr(loops[a]) + ctx.unknown_zero(), last[a]) for a in asked}
             restrict(ctx, domain, piece.condition, hidden)
         scope = ctx.scalars(loops)
         place = tuple(map(scope.extent, map(_within, op.axes, piece.loops, piece.places)))[::-1]

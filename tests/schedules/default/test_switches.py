@@ -321,3 +321,16 @@ def test_stages_of_several_results_with_cases_are_in_the_rows_of_what_reads_them
         assert text.count("what is new of what out needs here") == 2
         assert text.count("by cases, along j") == 2
         np.testing.assert_array_equal(te.build(list(feeds), out)(*feeds.values()), te.interpret(out, feeds))
+
+
+@pytest.mark.parametrize("rows", [37, 317, 331])
+def test_conditions_of_rows_are_asked_within_the_last_task_alone(rows: int) -> None:
+    """Tasks of twenty rows go beyond 317: the modes of rows there were read as well, and refused."""
+    rng = np.random.default_rng(rows)
+    x, mode = te.placeholder((rows, 501), name="x"), te.placeholder((rows,), "int64", name="mode")
+    chosen = (mode == 1)[:, None]
+    y = te.where((mode == 0)[:, None], te.tanh(x), te.where(chosen, te.exp(-x * x), x * 3))
+    dx = te.differentiate((y**2).mean(), x)
+    assert "by cases" in str(te.Schedule(dx).auto())
+    feeds = {x: rng.standard_normal((rows, 501)).astype(np.float32), mode: rng.integers(0, 3, rows)}
+    np.testing.assert_allclose(te.build([x, mode], dx)(*feeds.values()), te.interpret(dx, feeds), rtol=1e-4, atol=1e-8)
