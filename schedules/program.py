@@ -91,27 +91,24 @@ class ProgramStages:
         """`name`, or the first of name_1, name_2, ... that no stage or input has."""
         return _free(name, self.taken)
 
-    def rewritten(self, swap: Mapping[str, Operation], added: Mapping[str, tuple[str, Operation]]) -> ProgramStages:
-        """Other operations under some names, and new stages, each just before the stage that it is given with."""
+    def rewritten(
+        self,
+        swap: Mapping[str, Operation],
+        added: Mapping[str, tuple[str, Operation]],
+        tidy: Callable[[Expr], Expr] | None = None,
+    ) -> ProgramStages:
+        """Other operations under some names, and new stages, each just before the stage that it is given with; every
+        node of the others as `tidy` has it.
+        """
         stages: dict[str, Operation] = {}
         new: dict[Tensor, Tensor] = {}
         for name, op in self.stages.items():
             stages.update((fresh, extra) for fresh, (before, extra) in added.items() if before == name)
-            made = swap[name] if name in swap else reading(op, new)
+            made = swap[name] if name in swap else reading(op, new, tidy)
             if made is not op:
                 new.update(zip(op.outputs, made.outputs, strict=True))
             stages[name] = made
         return ProgramStages(tuple(new.get(t, t) for t in self.outputs), stages, self.handles)
-
-    def tidied(self, tidy: Callable[[Expr], Expr]) -> ProgramStages:
-        """The same stages with every node as `tidy` has it."""
-        stages: dict[str, Operation] = {}
-        new: dict[Tensor, Tensor] = {}
-        for name, op in self.stages.items():
-            stages[name] = made = reading(op, new, tidy)
-            if made is not op:
-                new.update(zip(op.outputs, made.outputs, strict=True))
-        return ProgramStages(tuple(new.get(t, t) for t in self.outputs), stages, self.handles) if new else self
 
 
 def program_of(outputs: Iterable[Tensor]) -> ProgramStages:

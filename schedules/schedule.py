@@ -57,7 +57,7 @@ class Schedule(Rich):
             raise ValueError(f"te.Schedule at {user_location()}: there are no outputs; name at least one tensor")
         self.outputs = listed
         self.steps: tuple[Step, ...] = ()
-        self.plan = Plan(program_of(listed).tidied(mirrored_rows))
+        self.plan = Plan(program_of(listed).rewritten({}, {}, mirrored_rows))
         if not self.plan.program.stages:
             raise ScheduleError(
                 f"te.Schedule at {user_location()}: there is nothing to schedule: the outputs are inputs themselves"

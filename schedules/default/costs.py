@@ -239,9 +239,7 @@ def _last_axis(op: Operation) -> Axis | None:
 
 def _axes_across(read: Read) -> set[Axis]:
     """The axes that move a read, but not along its rows."""
-    return {a for i in read.indices[:-1] for a in free_axes(i)} - set(
-        free_axes(read.indices[-1]) if read.indices else ()
-    )
+    return set(free_axes(read.indices[:-1])) - set(free_axes(read.indices[-1:]))
 
 
 def pays_to_keep(cost: int, times: int) -> bool:

@@ -193,26 +193,23 @@ def asked_parts(condition: Expr) -> list[Expr]:
 
 def conjuncts(condition: Expr) -> list[Expr]:
     """The parts of an `and`, each once."""
-    parts: dict[Expr, None] = {}
-    stack = [condition]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Apply) and node.fn is Fn.AND:
-            stack += [node.args[1], node.args[0]]
-        elif node is not TRUE:
-            parts[node] = None
-    return list(parts)
+    return _joined(condition, Fn.AND, TRUE)
 
 
 def disjuncts(condition: Expr) -> list[Expr]:
     """The parts of an `or`, each once."""
+    return _joined(condition, Fn.OR, FALSE)
+
+
+def _joined(condition: Expr, by: Fn, idle: Expr) -> list[Expr]:
+    """What an operation joins, but for what changes nothing in it."""
     parts: dict[Expr, None] = {}
     stack = [condition]
     while stack:
         node = stack.pop()
-        if isinstance(node, Apply) and node.fn is Fn.OR:
+        if isinstance(node, Apply) and node.fn is by:
             stack += [node.args[1], node.args[0]]
-        else:
+        elif node is not idle:
             parts[node] = None
     return list(parts)
 
