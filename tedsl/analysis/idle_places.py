@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.tensor import Compute, Operation, Tensor
-from tedsl.lang.traverse import topological
 
 __all__ = ["axes_used", "idle_places"]
 
@@ -18,18 +17,26 @@ def idle_places(operations: Iterable[Operation]) -> dict[Tensor, frozenset[int]]
         if not isinstance(op, Compute) or op.reduction is not None:
             continue
         for tensor, body in zip(op.outputs, op.bodies, strict=True):
-            used = axes_used((body,), lambda read: known.get(read.tensor, ()))
+            used = axes_used((body,), lambda read: _left(read, known.get(read.tensor, ())))
             idle = frozenset(d for d, axis in enumerate(op.axes) if axis not in used)
             if idle:
                 known[tensor] = idle
     return known
 
 
-def axes_used(roots: Sequence[Expr], skipped: Callable[[Read], Container[int]]) -> set[Axis]:
-    """The axes that values depend on, but for the dimensions of reads that are skipped."""
-    needed = set(roots)
-    for node in reversed(topological(roots)):
-        if node in needed:
-            out = skipped(node) if isinstance(node, Read) else ()
-            needed.update(c for d, c in enumerate(node.children) if d not in out)
-    return {n for n in needed if isinstance(n, Axis)}
+def axes_used(roots: Sequence[Expr], places: Callable[[Read], Iterable[Expr]]) -> set[Axis]:
+    """The axes that values depend on; `places`: of a read, those that matter."""
+    used: set[Axis] = set()
+    seen, stack = set(roots), list(roots)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Axis):
+            used.add(node)
+        found = [c for c in (places(node) if isinstance(node, Read) else node.children) if c not in seen]
+        seen.update(found)
+        stack.extend(found)
+    return used
+
+
+def _left(read: Read, skipped: Container[int]) -> Iterable[Expr]:
+    return (place for dim, place in enumerate(read.indices) if dim not in skipped)

@@ -71,19 +71,21 @@ def careful_division() -> Iterator[None]:
 
 
 ReadRule = Callable[[Tensor, tuple[Halide, ...]], Halide]
+RowRule = Callable[[Read], "tuple[Expr, Expr] | None"]
 
 
 class Scalars:
     """Builder of Halide expressions: `symbols` gives the loop variables, `read` an element of a tensor.
 
-    Of the tensors that are `given` as arrays nothing is known, whatever computed them; `are_flat`: they are rows of all
-    their elements. `ranges`: of extents. `held`: the dimensions of reads in which more is computed than is needed.
-    `product`: marks one that is added with one rounding. `idle`: dimensions along which all elements are the same.
+    Of the tensors that are `given` as arrays nothing is known, whatever computed them. `row_of`: where a read is by one
+    place in the row of all elements, and their number. `ranges`: of extents. `held`: the dimensions of reads in which
+    more is computed than is needed. `product`: marks one that is added with one rounding. `idle`: dimensions along
+    which all elements are the same.
     """
 
     def __init__(
         self, read: ReadRule, symbols: Mapping[Expr, Halide], unknown_zero: Callable[[], Halide],
-        given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, are_flat: bool = False,
+        given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, row_of: RowRule,
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
         product: Callable[[Halide, str], Halide] | None = None,
         idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}),
@@ -92,7 +94,7 @@ class Scalars:
         self._idle = idle
         self._product = product
         self._held = held
-        self._are_flat = are_flat
+        self._row_of = row_of
         self._given = given
         self._unknown_zero = unknown_zero
         self._symbols = dict(symbols)
@@ -248,7 +250,7 @@ class Scalars:
     def read(self, node: Read) -> Halide:
         """The element at indices that are in bounds, made so where that is not plain to see."""
         extents, held = node.tensor.extents, self._held.get(node, ())
-        if self._are_flat and node.tensor in self._given and not held and (row := indices.row_of(node)) is not None:
+        if (row := self._row_of(node)) is not None:
             return self._read(node.tensor, (self.index(*row),))
         unread = indices.unread(node, self._idle)
         wide, last = node.dtype.itemsize >= FULL, len(extents) - 1  # narrow elements are loaded under masks at the ends

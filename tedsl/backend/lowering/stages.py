@@ -16,7 +16,7 @@ from tedsl.backend.arguments.layouts import LARGEST, strides_of
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.lowering.expressions import Scalars
-from tedsl.backend.lowering.indices import unread
+from tedsl.backend.lowering.indices import row_of, unread
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
@@ -140,7 +140,20 @@ class Context:
 
     def loops_met(self, values: Sequence[Expr]) -> set[Axis]:
         """The loops that Halide meets in values."""
-        return axes_used(values, lambda read: unread(read, self.idle))
+        return axes_used(values, self._places_told)
+
+    def _places_told(self, read: Read) -> tuple[Expr, ...]:
+        """The places of a read that Halide is told of."""
+        row = self._row_read(read)
+        if row is not None:
+            return row[:1]
+        untold = unread(read, self.idle)
+        return tuple(place for dim, place in enumerate(read.indices) if dim not in untold)
+
+    def _row_read(self, read: Read) -> tuple[Expr, Expr] | None:
+        """The place in the row of all elements, and their number, where a read is by that."""
+        is_flat = self.arrays.are_flat and read.tensor in self.images
+        return row_of(read) if is_flat and not self.held.get(read) else None
 
     def _row(self, place: Place, tensor: Tensor) -> Place:
         """The place in a row of all elements; extents are numbers."""
@@ -151,10 +164,9 @@ class Context:
         """A builder of expressions in the scope of the given loops."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
-        flat = self.arrays.are_flat
         return Scalars(
-            read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants, are_flat=flat,
-            held=self.held, product=self.product, idle=self.idle,
+            read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants,
+            row_of=self._row_read, held=self.held, product=self.product, idle=self.idle,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:

@@ -98,3 +98,22 @@ def test_a_loop_that_stands_in_such_places_alone(kind: str, *, inline: bool) -> 
     for schedule in (None, s):
         found = te.build(list(feeds), out, schedule=schedule)(*feeds.values())
         np.testing.assert_array_equal(found, te.interpret(out, feeds))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["prod", "max", "scatter"])
+def test_a_loop_that_goes_round_whole_times(kind: str) -> None:
+    """The place in the row of all elements does not hang on it."""
+    x = te.placeholder((3, 3), "int32", name="x")
+    n = te.var("n")
+    k = te.reduce_axis(n, "k")
+    if kind == "scatter":
+        out = te.scatter((9,), [k], (te.const(4, "int32"),), x.at(1, k * 3, mode="wrap"), name="out")
+    else:
+        out = te.compute((3,), lambda i: getattr(te, kind)(x.at(i, k * 3, mode="wrap"), axis=k), name="out")
+    s = te.Schedule(out)
+    s[out].unroll("k", 2)
+    value = np.arange(2, 11, dtype="int32").reshape(3, 3)
+    row = {"prod": value[:, 0] ** 5, "max": value[:, 0], "scatter": np.eye(9, dtype="int32")[4] * value[1, 0] * 5}
+    for schedule in (None, s):
+        np.testing.assert_array_equal(te.build([x], out, schedule=schedule)(value, sizes={n: 5}), row[kind])
