@@ -46,22 +46,44 @@ def straight_part(index: Expr) -> Expr | None:
 
 
 def mirrored_part(index: Expr, extent: Expr) -> Expr | None:
-    """The place g of `(n - 1) - abs((n - 1) - g % p)`, p the period of an axis of n elements that is not known,
-    mirrored at its ends.
+    """The place g of an index made of `g % p`, p the period of an axis of n elements that is not known, mirrored at its
+    ends: `(n - 1) - abs((n - 1) - g % p)`, or `minimum(g % p, 2 n - 1 - g % p)` where the ends are there twice.
 
     They are equal where g lies within [0, n).
     """
-    if not isinstance(index, Apply) or index.fn is not Fn.SUB:
+    if not isinstance(index, Apply):
         return None
+    mirror = _MIRRORS.get(index.fn)
+    turn = None if mirror is None else mirror(index, extent)
+    return None if turn is None else straight_part(turn)
+
+
+def _mirrored_once(index: Apply, extent: Expr) -> Expr | None:
+    """The remainder that is mirrored at elements, which are there once."""
     last, distance = index.args
     if not isinstance(distance, Apply) or distance.fn is not Fn.ABS or not same_extent(last, extent - 1):
         return None
     inner = distance.args[0]
     if not isinstance(inner, Apply) or inner.fn is not Fn.SUB or not same_extent(inner.args[0], last):
         return None
-    turn = inner.args[1]
-    is_period = isinstance(turn, Apply) and turn.fn is Fn.MOD and same_extent(turn.args[1], fn.maximum(2 * last, 1))
-    return straight_part(turn) if is_period else None
+    return inner.args[1] if _goes_round_every(inner.args[1], 2 * last) else None
+
+
+def _mirrored_twice(index: Apply, extent: Expr) -> Expr | None:
+    """The remainder that is mirrored between elements, which are there twice."""
+    turn, back = index.args
+    if not isinstance(back, Apply) or back.fn is not Fn.SUB or back.args[1] is not turn:
+        return None
+    is_mirror = same_extent(back.args[0], 2 * extent - 1)
+    return turn if is_mirror and _goes_round_every(turn, 2 * extent) else None
+
+
+def _goes_round_every(turn: Expr, period: Expr) -> bool:
+    """Whether this is a remainder by a period that may be 0."""
+    return isinstance(turn, Apply) and turn.fn is Fn.MOD and same_extent(turn.args[1], fn.maximum(period, 1))
+
+
+_MIRRORS = {Fn.SUB: _mirrored_once, Fn.MINIMUM: _mirrored_twice}
 
 
 def _unwound(place: Expr, length: Expr) -> Expr:

@@ -191,3 +191,20 @@ def test_places_mirrored_in_rows_of_unknown_length(offsets: tuple[int, ...], lev
         array = CHANCE.integers(-4, 5, shape).astype("float32")
         for found, want in zip(kernel(array), te.interpret(outputs, {x: array}), strict=True):
             np.testing.assert_allclose(found, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE[-2:])
+@pytest.mark.parametrize("widths", [(3, 3), (0, 9), (21, 1), (40, 33)])
+def test_rows_of_unknown_length_whose_ends_are_there_twice(widths: tuple[int, int], level: str) -> None:
+    x = te.placeholder((te.var("n"), te.var("m")), name="x")
+    y = te.pad(x, ((2, 1), widths), "symmetric")
+    with processor(level):
+        assert re.search(r"\bx\[ramp\(", te.build(x, y).source("stmt"))
+        kernel = te.build(x, [y, *te.differentiate(te.sum(y * y), [x])])
+    for shape in ((1, 1), (3, 2), (2, 17), (5, 64), (41, 130)):
+        array = CHANCE.integers(-4, 5, shape).astype("float32")
+        found, gradient = kernel(array)
+        np.testing.assert_array_equal(found, np.pad(array, ((2, 1), widths), "symmetric"))
+        places = np.pad(np.arange(array.size).reshape(shape), ((2, 1), widths), "symmetric")
+        expected = 2 * array.ravel() * np.bincount(places.ravel(), minlength=array.size)
+        np.testing.assert_allclose(gradient.ravel(), expected, rtol=1e-5)
