@@ -122,6 +122,26 @@ def test_the_whole_text_is_read_where_loops_may_go_on_behind_a_result(
     assert (touching(lowered) is None) == rounds
 
 
+def test_a_program_compiles_of_which_halide_cannot_say_what_it_touches() -> None:
+    """Without its loops a scan had two conditions on data that Halide joined with an infinity, which it refused."""
+    q, x = te.placeholder((4,), "int32", name="q"), te.placeholder((4, 3), "float64", name="x")
+
+    def turned(s: te.Tensor, i: te.Axis, t: te.Axis) -> te.Expr:
+        other = (1 - i) % 4
+        is_asked = q[other] == 0
+        later = te.select(is_asked, s[other, t + 1], 0.0) + te.select(is_asked, x[other, t + 1], 0.0)
+        return te.select(t <= 1, later, 0.5)
+
+    out = te.scan((4, 3), turned, axis=1, reverse=True)
+    asked, value = np.array([0, 3, 0, 1], "int32"), floats(4, 3).astype("float64")
+    want = np.full((4, 3), 0.5)
+    for t in (1, 0):
+        for i in range(4):
+            other = (1 - i) % 4
+            want[i, t] = want[other, t + 1] + value[other, t + 1] if asked[other] == 0 else 0.0
+    np.testing.assert_array_equal(te.build([q, x], out)(asked, value), want)
+
+
 def lowered_of(inputs: list[te.Tensor], *outputs: te.Tensor) -> Lowered:
     return Planner().lowered(inputs, outputs, (), parse_target("x86-64-v3"), plain=False)
 
