@@ -20,7 +20,7 @@ from tedsl.lang.operators import MIRRORED, NEGATED
 from tedsl.lang.polynomials import Affine, interval
 from tedsl.lang.traverse import conjuncts, free_axes, rebuild_all, substitute, topological
 
-__all__ = ["extremes", "mirrored_rows", "tidied", "tidy"]
+__all__ = ["at_first", "extremes", "tidied", "tidy"]
 
 LIMIT = 1 << 31  # beyond it integers wrap, and nothing is decided
 
@@ -136,7 +136,14 @@ def _mirrored_near(node: Expr) -> Expr:
     return node
 
 
-def mirrored_rows(node: Expr) -> Expr:
+def at_first(node: Expr) -> Expr:
+    """A node as a schedule begins with it: derivatives are all taken, rows are read so that strips can be cut."""
+    while isinstance(node, Apply) and node.fn is Fn.STOP:
+        (node,) = node.args
+    return _mirrored_rows(node)
+
+
+def _mirrored_rows(node: Expr) -> Expr:
     """A read whose mirrored indices are minima and maxima, but along the rows themselves, where remainders are cut.
 
     Of a remainder Halide knows no bounds: computed in strips, what is read by it would be computed whole for each.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from schedules.automatic import advanced, machine_for, rewritten_loop, vectors_by_default, why_not_built
-from schedules.conditions import mirrored_rows
+from schedules.conditions import at_first
 from schedules.directives import (
     Auto,
     Directive,
@@ -57,7 +57,7 @@ class Schedule(Rich):
             raise ValueError(f"te.Schedule at {user_location()}: there are no outputs; name at least one tensor")
         self.outputs = listed
         self.steps: tuple[Step, ...] = ()
-        self.plan = Plan(program_of(listed).rewritten({}, {}, mirrored_rows))
+        self.plan = Plan(program_of(listed).rewritten({}, {}, at_first))
         if not self.plan.program.stages:
             raise ScheduleError(
                 f"te.Schedule at {user_location()}: there is nothing to schedule: the outputs are inputs themselves"

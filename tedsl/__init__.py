@@ -23,9 +23,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.backend.tune": ("Tuned", "tune"),
     "tedsl.lang.arrays": (
         "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "diff", "dot", "einsum",
-        "expand_dims", "eye", "flip", "full", "full_like", "linspace", "matmul", "mean", "moveaxis", "ones",
-        "ones_like", "outer", "pad", "ravel", "reshape", "roll", "split", "squeeze", "stack", "std", "swapaxes", "take",
-        "take_along_axis", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros", "zeros_like",
+        "expand_dims", "eye", "flip", "full", "full_like", "linspace", "log_softmax", "logsumexp", "matmul", "mean",
+        "moveaxis", "norm", "one_hot", "ones", "ones_like", "outer", "pad", "ravel", "reshape", "roll", "softmax",
+        "split", "squeeze", "stack", "std", "swapaxes", "take", "take_along_axis", "tensordot", "trace", "transpose",
+        "tril", "triu", "where", "zeros", "zeros_like",
     ),
     "tedsl.lang.assume": ("assume", "index_map"),
     "tedsl.lang.axes": ("reduce_axis", "var"),
@@ -33,7 +34,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.lang.constants": ("constant",),
     "tedsl.lang.elementary": (
         "deg2rad", "fmax", "fmin", "heaviside", "isclose", "logaddexp", "logical_xor", "nan_to_num",
-        "rad2deg", "sinc", "square",
+        "rad2deg", "sinc", "softplus", "square",
     ),
     "tedsl.lang.quantiles": ("interp", "median", "percentile", "quantile"),
     "tedsl.lang.rearranging": (
@@ -50,7 +51,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cast", "cbrt", "ceil", "clip", "const",
         "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "hypot", "isfinite", "isinf",
         "isnan", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or", "maximum", "minimum",
-        "pow", "relu", "round", "rsqrt", "select", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+        "pow", "relu", "round", "rsqrt", "select", "sigmoid", "sign", "sin", "sinh", "sqrt", "stop_gradient", "tan",
+        "tanh", "trunc",
     ),
     "tedsl.lang.reducers": ("all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"),
     "tedsl.lang.scan": ("scan",),

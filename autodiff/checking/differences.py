@@ -27,10 +27,10 @@ from tedsl.lang.batching import batched
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import GradientError, user_location
-from tedsl.lang.expr import Const, Expr, Var
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Var
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
-from tedsl.lang.traverse import operations_between, stages_of
+from tedsl.lang.traverse import operations_between, stages_of, topological
 from tedsl.reference import interpret
 
 __all__ = ["gradcheck"]
@@ -108,7 +108,7 @@ def gradcheck(
     pairs: list[PairReport] = []
     for target in targets:
         pairs += _check_output(target, sources, feeds, run, random, (eps, atol, rtol), override, fdiff, elements)
-    report = Report(tuple(pairs), feeds, tuple(_independent(targets, sources)))
+    report = Report(tuple(pairs), feeds, (*_independent(targets, sources), *_stopped(targets)))
     if raise_exception and not report.ok:
         raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
     return report
@@ -124,6 +124,13 @@ def _independent(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterato
         others = [op.where for op in stages if isinstance(op, Placeholder) and op.name == source.name]
         hint = f"; it reads another {source.name}, defined at {others[0]}" if others else ""
         yield f"{names} does not depend on {source.name}, so that its gradient is 0{hint}"
+
+
+def _stopped(outputs: Sequence[Tensor]) -> Iterator[str]:
+    """A note on each stage that is a constant to the adjoints and to the differences is none."""
+    for op in stages_of(outputs):
+        if any(isinstance(node, Apply) and node.fn is Fn.STOP for node in topological(op.expressions)):
+            yield f"differences see through te.stop_gradient in {op.name}, adjoints do not"
 
 
 def _feeds(

@@ -115,8 +115,9 @@ DERIVATIVE: dict[Fn, Row] = {
     Fn.TERM: lambda g, y, x: (g,),
 }
 
-# Nothing flows back: steps, conditions, and operations on integers.
+# Nothing flows back: steps, conditions, operations on integers, and what says so.
 PIECEWISE_CONSTANT = frozenset({
     Fn.FLOORDIV, Fn.SIGN, Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC, Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.AND,
     Fn.OR, Fn.NOT, Fn.BITAND, Fn.BITOR, Fn.BITXOR, Fn.INVERT, Fn.LSHIFT, Fn.RSHIFT, Fn.ISNAN, Fn.ISINF, Fn.ISFINITE,
+    Fn.STOP,
 })  # fmt: skip

@@ -129,6 +129,7 @@ _COSTS = dict.fromkeys(
         Fn.SIGN,
         Fn.FLOOR,
         Fn.CLIP,
+        Fn.STOP,
     ),
     1,
 )

@@ -143,11 +143,23 @@ te.evaluate(te.std(m, axis=1), {m: b})
 # %% te.take_along_axis
 te.evaluate(te.take_along_axis(m, te.argsort(m, axis=1), axis=1), {m: b})
 
-# %% te.Tensor.norm te.Tensor.size
+# %% te.Tensor.size
 te.evaluate(m.norm() / m.size, {m: b})
 
-# %% te.Tensor.softmax te.Tensor.logsumexp
-te.evaluate([v.softmax(0), v.logsumexp(0)], {v: c})
+# %% te.softmax
+te.evaluate(te.softmax(m, axis=1), {m: b})
+
+# %% te.log_softmax
+te.evaluate(te.log_softmax(m, axis=1), {m: b})
+
+# %% te.logsumexp
+te.evaluate(te.logsumexp(m, axis=1), {m: b})
+
+# %% te.norm
+te.evaluate(te.norm(m, axis=1), {m: b})
+
+# %% te.one_hot
+te.evaluate(te.one_hot(te.argmax(m, axis=1), 3), {m: b})
 
 # %% te.Tensor.flatten te.Tensor.permute
 te.evaluate(m.permute(1, 0).flatten(), {m: b})

@@ -152,6 +152,12 @@ te.evaluate(te.tanh(x), {x: a})
 # %% te.trunc
 te.evaluate(te.trunc(x * 1.5), {x: a})  # toward zero
 
+# %% te.softplus
+te.evaluate(te.softplus(x), {x: a})
+
+# %% te.stop_gradient
+te.grad(lambda v: (te.stop_gradient(v) * v).sum())(a)  # of v * v it would be 2 v
+
 # %% te.square
 te.evaluate(te.square(x), {x: a})
 

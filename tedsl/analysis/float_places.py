@@ -28,7 +28,7 @@ SAMPLES = 64
 # Rounded in the same way by every processor.
 EXACT = frozenset(
     {Fn.ADD, Fn.SUB, Fn.MUL, Fn.DIV, Fn.NEG, Fn.ABS, Fn.FLOOR, Fn.CEIL, Fn.TRUNC, Fn.ROUND, Fn.CAST, Fn.MINIMUM}
-    | {Fn.MAXIMUM, Fn.CLIP, Fn.FLOORDIV, Fn.MOD}
+    | {Fn.MAXIMUM, Fn.CLIP, Fn.FLOORDIV, Fn.MOD, Fn.STOP}
 )
 
 

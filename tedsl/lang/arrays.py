@@ -12,7 +12,7 @@ from typing import Any
 from tedsl.lang import elementary, functions as fn, quantiles, rearranging, summaries
 from tedsl.lang.broadcast import broadcast_to, elementwise, expression_operator, where
 from tedsl.lang.contraction import dot, einsum, matmul, outer, tensordot
-from tedsl.lang.creation import arange, eye, full, full_like, linspace, ones, ones_like, zeros, zeros_like
+from tedsl.lang.creation import arange, eye, full, full_like, linspace, one_hot, ones, ones_like, zeros, zeros_like
 from tedsl.lang.expr import Expr
 from tedsl.lang.indexing import getitem, take, take_along_axis
 from tedsl.lang.joining import concatenate, diff, pad, split, stack
@@ -22,16 +22,17 @@ from tedsl.lang.reducing import cumprod, cumsum, mean, reduction, trace
 from tedsl.lang.reshaping import expand_dims, ravel, reshape, squeeze
 from tedsl.lang.shaping import diagonal, flip, moveaxis, roll, swapaxes, transpose, tril, triu
 from tedsl.lang.sorting import argsort, searchsorted, sort
-from tedsl.lang.statistics import logsumexp, norm, softmax, std, variance
+from tedsl.lang.statistics import log_softmax, logsumexp, norm, softmax, std, variance
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import named
 from tedsl.lang.updates import updated
 
 __all__ = [
     "arange", "broadcast_to", "concatenate", "cumprod", "cumsum", "diagonal", "diff", "dot", "einsum", "expand_dims",
-    "eye", "flip", "full", "full_like", "linspace", "matmul", "mean", "moveaxis", "ones", "ones_like", "outer", "pad",
-    "ravel", "reshape", "roll", "split", "squeeze", "stack", "std", "swapaxes", "take", "take_along_axis", "tensordot",
-    "trace", "transpose", "tril", "triu", "where", "zeros", "zeros_like",
+    "eye", "flip", "full", "full_like", "linspace", "log_softmax", "logsumexp", "matmul", "mean", "moveaxis", "norm",
+    "one_hot", "ones", "ones_like", "outer", "pad", "ravel", "reshape", "roll", "softmax", "split", "squeeze", "stack",
+    "std", "swapaxes", "take", "take_along_axis", "tensordot", "trace", "transpose", "tril", "triu", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip
 
 _REDUCTIONS = {kind: reduction(kind) for kind in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")}
@@ -51,12 +52,12 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 # Of tensors alone: traced arrays, which have METHODS too, have their own.
 STATISTICS: dict[str, Callable[..., Any]] = {
-    "logsumexp": logsumexp, "norm": norm, "softmax": softmax, "std": std, "var": variance,
+    "log_softmax": log_softmax, "logsumexp": logsumexp, "norm": norm, "softmax": softmax, "std": std, "var": variance,
 }  # fmt: skip
 
 _OF_ONE = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "cosh", "erf", "erfc", "exp2", "expm1", "isfinite",
-    "isinf", "isnan", "log10", "log1p", "log2", "logical_not", "rsqrt", "sinh", "tan",
+    "isinf", "isnan", "log10", "log1p", "log2", "logical_not", "rsqrt", "sinh", "stop_gradient", "tan",
 )  # fmt: skip
 
 Tensor._apply = staticmethod(elementwise)
@@ -70,7 +71,7 @@ Tensor._numpy.update({name: globals()[name] for name in __all__})
 Tensor._numpy.update({
     "argsort": argsort, "searchsorted": searchsorted, "sort": sort,
     **_REDUCTIONS, "var": variance, "clip": fn.clip, "size": lambda x: x.size, "round": fn.round, "around": fn.round,
-    "ndim": lambda x: x.ndim, "shape": lambda x: x.shape, "empty_like": zeros_like,
+    "np.linalg.norm": norm, "ndim": lambda x: x.ndim, "shape": lambda x: x.shape, "empty_like": zeros_like,
     **{f"atleast_{ndim}d": partial(rearranging.at_least, ndim) for ndim in (1, 2, 3)},
 })  # fmt: skip
 for module in (elementary, quantiles, rearranging, summaries):

@@ -1,4 +1,7 @@
-"""Tensors from nothing: zeros, ones, full, arange, eye. Integers are int32, floats float32 unless a dtype is given."""
+"""Tensors from nothing, or next to it: zeros, ones, full, arange, eye, one_hot.
+
+Integers are int32, floats float32 unless a dtype is given.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tedsl.lang.axes import as_extent, as_shape
 from tedsl.lang.dtypes import FLOAT32, as_dtype, promote
 from tedsl.lang.elements import as_tensor, scalar_operand, tensor_of
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import Expr
+from tedsl.lang.expr import Expr, Read
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.nodes import operand
 from tedsl.lang.shaping import as_int
@@ -20,7 +23,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables, titled
 from tedsl.lang.weak import kind_of
 
-__all__ = ["arange", "eye", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like"]
+__all__ = ["arange", "eye", "full", "full_like", "linspace", "one_hot", "ones", "ones_like", "zeros", "zeros_like"]
 
 
 @own_arguments()
@@ -45,6 +48,16 @@ def zeros(shape: Any, dtype: object = FLOAT32) -> Tensor:
 def ones(shape: Any, dtype: object = FLOAT32) -> Tensor:
     """A tensor of ones."""
     return _filled(shape, 1, dtype, "ones", "te.ones")
+
+
+@takes_variables
+def one_hot(index: Any, num_classes: int, dtype: object = FLOAT32) -> Tensor:
+    """y[..., c] = 1 where c == index[...], else 0; all 0 where index is no class. As jax.nn.one_hot."""
+    source = as_tensor(index, "te.one_hot")
+    if not source.dtype.is_integer:
+        raise TypeError(f"te.one_hot at {user_location()}: expected integers, found {source!r}; use te.cast")
+    shape, kind = as_shape((*source.extents, num_classes), "te.one_hot"), as_dtype(dtype)
+    return tensor_of(shape, lambda *axes: fn.cast(Read(source, axes[:-1]) == axes[-1], kind), "one_hot")
 
 
 @takes_variables

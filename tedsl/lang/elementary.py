@@ -22,7 +22,7 @@ from tedsl.lang.titles import takes_variables
 
 __all__ = [
     "deg2rad", "fmax", "fmin", "heaviside", "isclose", "logaddexp", "logical_xor", "nan_to_num", "rad2deg", "sinc",
-    "square",
+    "softplus", "square",
 ]  # fmt: skip
 
 
@@ -121,6 +121,13 @@ def logaddexp(a: Any, b: Any) -> Any:
     far = fn.select(first, a, b) + fn.log1p(fn.exp(fn.select(first, b - a, a - b)))
     alike = fn.logical_and(a == b, fn.isinf(a))  # infinities of one sign have no distance
     return fn.select(alike, a / 2 + b / 2, far)
+
+
+@of_one
+@takes_variables
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)), without overflow."""
+    return logaddexp(x, 0.0)
 
 
 @of_pair

@@ -100,13 +100,13 @@ def _step(step: Callable[[float], int], end: float) -> float:
 
 _EXACT = {
     Fn.NEG, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.ABS, Fn.RELU, Fn.SELECT, Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC,
-    Fn.TERM,
+    Fn.TERM, Fn.STOP,
 }  # fmt: skip
 _RULES: Mapping[Fn, Callable[..., FloatRange]] = {
     Fn.ADD: _plus, Fn.SUB: _minus, Fn.NEG: lambda a: (-a[1], -a[0]), Fn.MUL: _product, Fn.DIV: _quotient,
     Fn.MINIMUM: _minimum, Fn.MAXIMUM: _maximum, Fn.CLIP: lambda x, low, high: _minimum(_maximum(x, low), high),
     Fn.ABS: _absolute, Fn.RELU: lambda a: _maximum(a, (0.0, 0.0)), Fn.CAST: lambda a: a,
-    Fn.TERM: lambda a: a,
+    Fn.TERM: lambda a: a, Fn.STOP: lambda a: a,
     Fn.SELECT: lambda c, a, b: (min(a[0], b[0]), max(a[1], b[1])), Fn.FLOOR: _stepped(math.floor),
     Fn.CEIL: _stepped(math.ceil), Fn.ROUND: _stepped(round), Fn.TRUNC: _stepped(math.trunc),
     Fn.SIGMOID: lambda a: (0.0, 1.0), Fn.TANH: lambda a: (-1.0, 1.0), Fn.SIN: lambda a: (-1.0, 1.0),

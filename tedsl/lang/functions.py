@@ -31,7 +31,7 @@ __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cast", "cbrt", "ceil", "clip", "const",
     "copysign", "cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "floor", "hypot", "isfinite", "isinf", "isnan",
     "log", "log1p", "log2", "log10", "logical_and", "logical_not", "logical_or", "maximum", "minimum", "pow", "relu",
-    "round", "rsqrt", "select", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+    "round", "rsqrt", "select", "sigmoid", "sign", "sin", "sinh", "sqrt", "stop_gradient", "tan", "tanh", "trunc",
 ]  # fmt: skip
 
 
@@ -111,6 +111,14 @@ def select(cond: Any, a: Any, b: Tensor) -> Tensor: ...
 def select(cond: Any, a: Any, b: Any) -> Any:
     """`a` where `cond`, else `b`; only the branch taken is read and computed."""
     return _dispatch(Fn.SELECT, (cond, a, b))
+
+
+@of_one
+def stop_gradient(x: Any) -> Any:
+    """x itself, a constant to derivatives: none flows back through it, and its derivative along a direction is 0."""
+    if isinstance(x, Operators) and not x.dtype.is_float:  # type: ignore[attr-defined]
+        return x
+    return _dispatch(Fn.STOP, (x,))
 
 
 @of_pair

@@ -123,9 +123,8 @@ OF_MODULES: dict[str, str] = {
     "double": 'dtypes are strings: "float64"', "half": 'dtypes are strings: "float16"',
     **dict.fromkeys(("array", "asarray", "as_tensor", "tensor", "from_numpy"), "it is te.constant(array)"),
     **dict.fromkeys(
-        ("stop_gradient", "detach", "no_grad"),
-        "say it where the derivative is taken: te.differentiate(y, x, override={t: lambda t, inputs, head: [None]}), "
-        "or for te.grad(f) in f: an @te.op that returns its argument, with this function as its def_vjp",
+        ("detach", "no_grad"),
+        "derivatives end at te.stop_gradient(x)",
     ),
     **dict.fromkeys(("amax", "amin"), "it is te.max, te.min"),
     **dict.fromkeys(("cat", "concat"), "it is te.concatenate or te.stack"),
@@ -137,7 +136,7 @@ OF_MODULES: dict[str, str] = {
     **dict.fromkeys(("jacfwd", "jacrev"), "it is te.jacobian"), "linearize": "it is te.jvp",
     "vars": "it is te.var, one at a time", "symbols": "it is te.var, one at a time",
     "run": "it is te.evaluate(x, feeds)",
-    "eval": "it is te.evaluate(x, feeds)", "variance": "it is x.var()", "norm": "it is x.norm()",
+    "eval": "it is te.evaluate(x, feeds)", "variance": "it is x.var()",
     "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
     "linalg": f"there is te.matmul, te.einsum and x.norm(); {_SOLVE}", "fft": _FFT, "rfft": _FFT, "ifft": _FFT,
@@ -205,7 +204,7 @@ OF_TENSORS: dict[str, str] = {
         ("backward", "grad", "requires_grad", "requires_grad_"),
         "derivatives are te.differentiate(y, x), or te.grad(f)",
     ),
-    **dict.fromkeys(("detach", "stop_gradient"), OF_MODULES["stop_gradient"]),
+    **dict.fromkeys(("detach", "stop_gradient"), "write te.stop_gradient(x)"),
     **{name: f'write x.astype("{dtype}")' for name, dtype in _CONVERSIONS.items()},
     **dict.fromkeys(("to", "type", "type_as"), "write x.astype(dtype); arrays say where a call runs"),
     **dict.fromkeys(("device", "is_cuda", "data"), "a tensor has no memory: arrays have, and say where a call runs"),
@@ -222,7 +221,7 @@ OF_TENSORS: dict[str, str] = {
     "expand": "write x.broadcast_to(shape)", "sort": "write te.sort(x, axis)", "topk": "write te.topk(x, k, axis)",
     "copy": "tensors are values, x is its own copy", "clone": "tensors are values, x is its own copy",
     "nonzero": OF_MODULES["nonzero"], "masked_fill": "write te.where(mask, value, x)",
-    "log_softmax": "write te.ops.log_softmax(x, axis)", "gather": "write te.take_along_axis(x, index, axis)",
+    "gather": "write te.take_along_axis(x, index, axis)",
     "median": "write te.sort(x, axis) and read its middle", "add_": "write x + y",
     "fill": "write te.full_like(x, value)", "chunk": "write te.split(x, parts, axis)",
 }  # fmt: skip

@@ -50,6 +50,7 @@ class Fn(enum.Enum):
     SELECT = "select"
     CAST = "cast"
     TERM = "term"  # a product that is added with one rounding, as those of `te.sum` are; else what it is given
+    STOP = "stop_gradient"  # what it is given, through which no derivative flows
     EXP = "exp"
     EXP2 = "exp2"
     EXPM1 = "expm1"

@@ -41,7 +41,7 @@ __all__ = ["StepState", "scan_of"]
 
 CHEAP = frozenset(NEGATED) | {
     Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.SIGN, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.RELU, Fn.SELECT, Fn.CAST,
-    Fn.AND, Fn.OR, Fn.NOT,
+    Fn.AND, Fn.OR, Fn.NOT, Fn.STOP,
 }  # fmt: skip
 FEW = 12
 """So many cheap operations may be written out where they are read, and done again for an element that is not stored."""

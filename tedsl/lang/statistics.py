@@ -15,7 +15,7 @@ from tedsl.lang.reshaping import squeeze
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 
-__all__ = ["logsumexp", "norm", "softmax", "std", "variance"]
+__all__ = ["log_softmax", "logsumexp", "norm", "softmax", "std", "variance"]
 
 _sum, _max, _min = reduction("sum"), reduction("max"), reduction("min")
 
@@ -106,11 +106,19 @@ def _floats(x: Any, what: str) -> Tensor:
 
 
 @takes_variables
-def softmax(x: Any, axis: Any) -> Tensor:
+def softmax(x: Any, axis: Any = -1) -> Tensor:
     """exp(x) / sum of exp(x) along an axis or several, without overflow."""
     source = _floats(x, "softmax")
     e = fn.exp(source - _max(source, axis, True))
     return e / _sum(e, axis, True)  # type: ignore[no-any-return]
+
+
+@takes_variables
+def log_softmax(x: Any, axis: Any = -1) -> Tensor:
+    """The logarithm of `softmax`, without overflow: x - logsumexp(x)."""
+    source = _floats(x, "log_softmax")
+    shifted = source - _max(source, axis, True)
+    return shifted - fn.log(_sum(fn.exp(shifted), axis, True))  # type: ignore[no-any-return]
 
 
 @takes_variables

@@ -639,9 +639,10 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """np.sum(x, 0), np.where(c, x, y): ours of that name."""
-        rule = self._numpy.get(function.__name__)
         title = title_of(function)
-        if rule is None or title.count(".") > 1:  # of a module: np.linalg.trace is not np.trace
+        is_of_module = title.count(".") > 1  # np.linalg.trace is not np.trace
+        rule = self._numpy.get(title if is_of_module else function.__name__)
+        if rule is None:
             told = instead_of(title)
             raise TypeError(f"{title} at {user_location()}: takes arrays, found {self!r}; {told}")
         return rule(*args, **kwargs)

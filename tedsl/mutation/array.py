@@ -55,20 +55,32 @@ class Size(int):
 
 
 class Array(Operators[Any]):
-    """A traced array: a view of a storage. `is_value`: NumPy would give a scalar here, which cannot be assigned to."""
+    """A traced array: a view of a storage.
 
-    __slots__ = ("ghost", "is_value", "origin", "storage")
+    `is_value`: NumPy would give a scalar here, which cannot be assigned to. `is_detached`: no derivative flows back
+    through what is read here, as x.detach() has it.
+    """
+
+    __slots__ = ("ghost", "is_detached", "is_value", "origin", "storage")
     # Further parts, attached by tedsl.mutation.methods, which builds on this module.
     _getitem: Callable[..., Any]
     _setitem: Callable[..., None]
     _methods: dict[str, Callable[..., Any]] = {}  # noqa: RUF012 - one table, filled once
     _numpy: dict[Any, Callable[..., Any]] = {}  # noqa: RUF012
 
-    def __init__(self, storage: Storage, ghost: Any, origin: Origin | None = None, is_value: bool = False) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        ghost: Any,
+        origin: Origin | None = None,
+        is_value: bool = False,
+        is_detached: bool = False,
+    ) -> None:
         self.storage = storage
         self.ghost = ghost  # a Ghost, or an Outline where extents are symbolic
         self.origin = origin
         self.is_value = is_value
+        self.is_detached = is_detached
 
     @property
     def trace(self) -> Trace:
@@ -110,7 +122,8 @@ class Array(Operators[Any]):
     @property
     def value(self) -> Tensor:
         """The elements now, as a tensor."""
-        return self.storage.read(self.ghost)
+        found = self.storage.read(self.ghost)
+        return fn.stop_gradient(found) if self.is_detached else found  # type: ignore[no-any-return]
 
     @property
     def T(self) -> Array:  # noqa: N802 - NumPy's name
@@ -119,7 +132,11 @@ class Array(Operators[Any]):
 
     def view_of(self, ghost: Any, is_value: bool = False) -> Array:
         """Another view of the same storage."""
-        return Array(self.storage, ghost, self.origin, is_value)
+        return Array(self.storage, ghost, self.origin, is_value, self.is_detached)
+
+    def detached(self) -> Array:
+        """The same view, a constant to derivatives."""
+        return Array(self.storage, self.ghost, self.origin, self.is_value, is_detached=True)
 
     def part(self, items: Sequence[Any]) -> Array:
         """The view that slices, integers, None and ... make."""

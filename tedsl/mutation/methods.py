@@ -288,7 +288,7 @@ Array._methods.update({
     "transpose": _transpose, "permute": _permute, "swapaxes": _viewed(np.swapaxes), "moveaxis": _viewed(np.moveaxis),
     "unsqueeze": _viewed(np.expand_dims), "t": _viewed(np.transpose),
     "flip": _flip, "diagonal": _viewed(np.diagonal),
-    "copy": copied, "clone": copied, "detach": lambda x: x, "contiguous": _contiguous, "astype": _astype, "to": _to,
+    "copy": copied, "clone": copied, "detach": Array.detached, "contiguous": _contiguous, "astype": _astype, "to": _to,
     "float": lambda x: _to(x, "float32"), "double": lambda x: _to(x, "float64"),
     "fill": lambda x, v: x.assign(v), "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0),
     "clamp_": _clamp_in_place, "clip_": _clamp_in_place, "clamp": _clamp, "dim": lambda x: x.ndim,
@@ -324,7 +324,7 @@ Selected._methods.update({
     name: (lambda f: lambda x, *args: f(x, *args))(getattr(fn, name)) for name in POINTWISE if name != "round"
 })  # fmt: skip
 Selected._methods.update({
-    "copy": Selected.copy, "clone": Selected.copy, "flatten": Selected.copy, "detach": lambda x: x,
+    "copy": Selected.copy, "clone": Selected.copy, "flatten": Selected.copy, "detach": Selected.detached,
     "astype": lambda x, dtype, **options: x.cast(dtype), "to": lambda x, dtype, **options: x.cast(dtype),
     "float": lambda x: x.cast("float32"), "double": lambda x: x.cast("float64"), "fill": lambda x, v: x.assign(v),
     "fill_": _fill, "copy_": _fill, "zero_": lambda x: _fill(x, 0), "clamp": _clamp, "clamp_": _clamp_in_place,

@@ -115,6 +115,10 @@ class Selected(Operators[Any]):
         self.full = result.full.astype(self.dtype)
         return self
 
+    def detached(self) -> Selected:
+        """The same elements, constants to derivatives."""
+        return Selected(self.trace, fn.stop_gradient(self.full), self.mask, self.place)
+
     def assign(self, value: Any) -> None:
         """Every selected element replaced: x[mask] is a copy, which this changes."""
         self.full = self.replaced(value).astype(self.dtype)

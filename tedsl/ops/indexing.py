@@ -145,8 +145,7 @@ def segment_max(x: te.Tensor, segment_ids: te.Tensor, num_segments: int) -> te.T
 def one_hot(index: te.Tensor, num_classes: int, dtype: str = "float32") -> te.Tensor:
     """y[..., c] = 1 where c == index[...], else 0; all 0 where index is no class. As jax.nn.one_hot."""
     check_integer(index, "one_hot", "index")
-    shape = (*index.shape, num_classes)
-    return te.compute(shape, lambda *i: te.cast(te.select(index[i[:-1]] == i[-1], 1, 0), dtype), name="one_hot")  # type: ignore[no-any-return]
+    return te.one_hot(index, num_classes, dtype)
 
 
 @op

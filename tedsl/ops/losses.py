@@ -20,7 +20,6 @@ from tedsl.ops.arguments import (
     vector,
     wide_of,
 )
-from tedsl.ops.normalization import log_softmax_of
 from tedsl.ops.op import op
 
 __all__ = [
@@ -184,7 +183,7 @@ def cross_entropy(
         raise refuse(what, f"label_smoothing: expected a number from 0 to 1, found {label_smoothing!r}")
     if target.dtype.is_integer:
         _check_classes(x, target, weight, what)
-        return _by_index(log_softmax_of(x, 1), target, weight, ignore_index, reduction, label_smoothing, what)
+        return _by_index(x.log_softmax(1), target, weight, ignore_index, reduction, label_smoothing, what)
     check_float(x, what, "x")
     if target.ndim == x.ndim - 1:
         raise refuse(
@@ -243,7 +242,7 @@ def _by_probability(
     classes = x.shape[1]
     vector(weight, classes, what, "weight", "the classes of x")
     (c,) = loops(classes, name="c")
-    log_p = log_softmax_of(x, 1)
+    log_p = x.log_softmax(1)
 
     def element(*i: Any) -> Any:
         at = (i[0], c, *i[1:])

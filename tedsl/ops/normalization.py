@@ -27,13 +27,7 @@ def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
 def log_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     """x - logsumexp(x) along an axis. As torch.log_softmax."""
     check_float(x, "log_softmax", "x")
-    return log_softmax_of(x, axis_of(x, axis, "log_softmax"))
-
-
-def log_softmax_of(x: te.Tensor, dim: int) -> te.Tensor:
-    """log_softmax of a checked tensor."""
-    shifted = x - x.max(dim, keepdims=True)
-    return shifted - te.log(te.exp(shifted).sum(dim, keepdims=True))
+    return x.log_softmax(axis_of(x, axis, "log_softmax"))  # type: ignore[no-any-return]
 
 
 @op

@@ -135,7 +135,10 @@ def test_lines_through_points_that_are_not_finite_are_those_of_numpy(known: list
 
 
 def test_every_function_is_tried() -> None:
-    assert {n for m in (elementary, quantiles, rearranging, summaries) for n in m.__all__} <= set(CASES)
+    assert {n for m in (elementary, quantiles, rearranging, summaries) for n in m.__all__} <= {
+        *CASES,
+        "softplus",
+    }  # which NumPy has not
 
 
 def test_elements_and_gradients() -> None:
@@ -222,3 +225,59 @@ def test_what_does_not_fit_is_refused() -> None:
     for f, error, text in cases:
         with pytest.raises(error, match=re.sub(r"(?<!\.)\(|\)", ".", text)):
             f()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax_and_its_like_are_also_functions(dtype: str) -> None:
+    special = pytest.importorskip("scipy.special")
+    a = (100 * A).astype(dtype)
+    tolerance = 1e-5 if dtype == "float32" else 1e-12
+    for name in ("softmax", "log_softmax", "logsumexp"):
+        ours, theirs = getattr(te, name), getattr(special, name)
+        for axis in (0, 1, -1):
+            found = te.jit(lambda x, ours=ours, axis=axis: ours(x, axis=axis))(a)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, theirs(a, axis=axis), rtol=tolerance, atol=tolerance, err_msg=name)
+            method = te.jit(lambda x, name=name, axis=axis: getattr(x, name)(axis))(a)
+            np.testing.assert_array_equal(found, method)
+    np.testing.assert_allclose(te.jit(te.logsumexp)(A), special.logsumexp(A), rtol=1e-12)  # over all
+
+
+def test_norms_are_also_functions() -> None:
+    x = te.placeholder(A.shape, "float64", name="x")
+    cases: list[Any] = [
+        ((), {}), ((), {"axis": 1}), ((1,), {"axis": 0}), ((np.inf,), {"axis": 1, "keepdims": True}),
+        ((3,), {"axis": 1}),
+    ]  # fmt: skip
+    for args, kwargs in cases:
+        expected = np.linalg.norm(A, *args, **kwargs)
+        for made in (te.norm(x, *args, **kwargs), np.linalg.norm(x, *args, **kwargs)):
+            found = te.interpret(made, {x: A})
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+            assert found.shape == expected.shape
+
+
+def test_softplus_of_elements_and_tensors() -> None:
+    values = np.array([-1e4, -30.0, -1.0, 0.0, 1e-9, 2.0, 30.0, 1e4, np.inf, -np.inf, np.nan])
+    found = te.jit(te.softplus)(values)
+    np.testing.assert_allclose(found[:-1], np.logaddexp(values[:-1], 0.0), rtol=1e-14)
+    assert np.isnan(found[-1])
+    element = te.jit(lambda v: te.compute(v.shape, lambda i: te.softplus(v[i])))(values)
+    np.testing.assert_array_equal(found, element)
+    slopes = te.grad(lambda v: te.softplus(v).sum())(values[:8])
+    np.testing.assert_allclose(slopes, np.exp(-np.logaddexp(-values[:8], 0.0)), rtol=1e-12)
+    assert te.softplus(te.placeholder((2,), "float16", name="h")).dtype == "float16"
+
+
+def test_one_hot_rows() -> None:
+    k = te.placeholder((2, 3), "int64", name="k")
+    at = np.array([[0, 3, -1], [2, 4, 1]])
+    for dtype in ("float32", "float64", "int8", "bool"):
+        found = te.interpret(te.one_hot(k, 4, dtype), {k: at})
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, (at[..., None] == np.arange(4)).astype(dtype))
+    n = te.var("n")
+    rows = te.placeholder((n,), "int32", name="rows")
+    assert te.one_hot(rows, n).shape[1] is n or str(te.one_hot(rows, n).shape[1]) == "n"
+    with pytest.raises(TypeError, match=r"te.one_hot at .*: expected integers, found"):
+        te.one_hot(te.placeholder((2,), name="x"), 3)

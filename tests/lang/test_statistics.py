@@ -109,7 +109,7 @@ WORDS: dict[str, tuple[Callable[[], Any], str]] = {
     "torch's keyword": (lambda: te.placeholder((3,)).std(dim=0), "std at .*found dim=, expected axis="),
     "a symbol": (lambda: te.var(te.placeholder((3,))), r"te.var makes a symbol; x.var\(\) is the variance"),
     "torch's keyword of a variance": (lambda: te.placeholder((3,)).var(unbiased=True), "var at .*, expected ddof=1"),
-    "an operator": (lambda: te.softmax, "it is te.ops.softmax"),
+    "an operator": (lambda: te.gelu, "it is te.ops.gelu"),
     "a dtype": (lambda: te.float32, 'dtypes are strings: "float32"'),
     "of numpy": (lambda: te.array, r"it is te.constant\(array\)"),
     "of torch": (lambda: te.placeholder((3,)).view(3), r"write x.reshape\(shape\)"),

@@ -70,7 +70,7 @@ VIEWS: dict[str, Row] = {
     "permute": lambda x, dims: x.view_of(np.transpose(x.ghost, [d % x.ndim for d in dims])),
     "transpose": lambda x, a, b: x.view_of(np.swapaxes(x.ghost, a, b)) if x.ndim else x, "t": lambda x: x.T,
     "slice": _slice, "select": _select, "squeeze": _squeeze, "expand": _expand, "as_strided": _as_strided,
-    "unsqueeze": lambda x, dim: x.view_of(np.expand_dims(x.ghost, dim)), "alias": _whole, "detach": _whole,
+    "unsqueeze": lambda x, dim: x.view_of(np.expand_dims(x.ghost, dim)), "alias": _whole, "detach": Array.detached,
     "split": _split, "split_with_sizes": _split,
     "unbind": lambda x, dim=0: [_select(x, dim, k) for k in range(x.shape[dim])],
     "diagonal": lambda x, offset=0, dim1=0, dim2=1: x.view_of(np.diagonal(x.ghost, offset, dim1, dim2)),
