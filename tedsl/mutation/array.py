@@ -123,7 +123,7 @@ class Array(Operators[Any]):
     def value(self) -> Tensor:
         """The elements now, as a tensor."""
         found = self.storage.read(self.ghost)
-        return fn.stop_gradient(found) if self.is_detached else found  # type: ignore[no-any-return]
+        return fn.stop_gradient(found) if self.is_detached else found
 
     @property
     def T(self) -> Array:  # noqa: N802 - NumPy's name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,16 @@ class Arguments:
             return SampledCall(arrays, static, dtype, seed, compiled, second, edge)
 
         return drawn()
+
+    def at_least(self, arrays: Mapping[str, Array]) -> list[str]:
+        """The extents that are the smallest drawn, where `sizes` says nothing of them."""
+        found: dict[str, None] = {}
+        for name, spec in self.specs.items():
+            behind = takewhile(lambda n: n != "...", reversed(spec.shape))
+            for extent, held in zip(behind, reversed(arrays[name].shape), strict=False):
+                if isinstance(extent, str) and extent not in self.sizes and held == SMALLEST:
+                    found[extent] = None
+        return sorted(found)
 
     def _on_edge(self, arrays: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
         """Half of the floats take the value of a neighbor, or of an array of the same shape before; an eighth is 0."""

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed as seeded, set
 from tedsl.backend.host.progress import counted
 from tedsl.lang.errors import user_location
 from tedsl.testing.arguments import Arguments, SampledCall
-from tedsl.testing.misuse import shape_hints
+from tedsl.testing.misuse import shape_hints, size_hints
 from tedsl.testing.report import CheckError, CheckReport, Failure
 from tedsl.testing.snippet import snippet
 from tedsl.testing.traced import Rules
@@ -65,7 +65,7 @@ def check_op(
     wanted = _checks(checks)
     rules = Rules(op, vjp, jvp)
     drawn = Arguments.of(op, arguments, named, sizes, _dtypes(dtypes))
-    hunt = _Hunt(rules, wanted, is_described=bool(arguments or named))
+    hunt = _Hunt(rules, wanted, is_described=bool(arguments or named), at_least=drawn.at_least)
 
     @seeded(seed)
     @settings(
@@ -136,6 +136,9 @@ def checked(*arguments: Any, **options: Any) -> Callable[[Callable[..., Any]], C
 _RAISED = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError)
 
 
+_OF_SIZES = (ArithmeticError, LookupError, ValueError)  # which may say that an extent is too small
+
+
 class _Found(Exception):
     """Raised on a failing case, so that hypothesis makes it smaller."""
 
@@ -143,8 +146,14 @@ class _Found(Exception):
 class _Hunt:
     """The cases tried so far, and the last that failed: the smallest, once hypothesis is done."""
 
-    def __init__(self, rules: Rules, checks: Sequence[str], is_described: bool = True) -> None:
-        self.rules, self.is_described = rules, is_described
+    def __init__(
+        self,
+        rules: Rules,
+        checks: Sequence[str],
+        is_described: bool = True,
+        at_least: Callable[[Mapping[str, Any]], list[str]] = lambda arrays: [],
+    ) -> None:
+        self.rules, self.is_described, self.at_least = rules, is_described, at_least
         self.checks = checks
         self.counts = dict.fromkeys(checks, 0)
         self.examples = 0
@@ -168,6 +177,7 @@ class _Hunt:
             notes = [
                 *getattr(error, "__notes__", ()),
                 *(shape_hints(case.static, self.is_described) if name == "trace" else ()),
+                *(size_hints(self.at_least(case.arrays)) if isinstance(error, _OF_SIZES) else ()),
             ]
             wrong = Wrong("\n  ".join([f"raised {type(error).__name__}: {error}", *notes]))
         self.failed = name, case, wrong

@@ -13,7 +13,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.signature import is_array, is_tensor_annotation, leaves
 
-__all__ = ["check_described", "check_descriptions", "listed", "shape_hints"]
+__all__ = ["check_described", "check_descriptions", "listed", "shape_hints", "size_hints"]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -79,6 +79,13 @@ def shape_hints(static: Mapping[str, Any], is_described: bool = True) -> list[st
         for name, value in static.items()
         if _is_shape(value)
     ]
+
+
+def size_hints(names: Sequence[str]) -> list[str]:
+    """Of an operator that failed where these extents were as small as they are drawn."""
+    wider = ", ".join(f'"{name}": (3, 9)' for name in names)
+    some = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} 1 here; if that is too small, say so"
+    return [f"{some}: sizes={{{wider}}}"] if names else []
 
 
 def _kind(value: Any) -> str:

@@ -420,3 +420,15 @@ def test_a_single_wrong_element_of_many_is_found(monkeypatch: pytest.MonkeyPatch
     report = te.testing.check_op(same, "500", checks="gradient", examples=3, raise_exception=False)
     assert not report.ok
     assert "disagree" in str(report)
+
+
+def test_what_fails_at_the_smallest_extents_says_how_to_ask_for_larger_ones() -> None:
+    def second(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        inner = (x.shape[0] - 2, x.shape[1])
+        return te.compute(inner, lambda i, j: x[i, j] - 2 * x[i + 1, j] + x[i + 2, j] * y[0])
+
+    with pytest.raises(te.testing.CheckError, match=r'm and n are 1 here; .*: sizes=\{"m": \(3, 9\), "n": \(3, 9\)\}'):
+        te.testing.check_op(second, "n m", "m")
+    told = te.testing.check_op(second, "n m", "m", sizes={"m": (1, 4)}, raise_exception=False)
+    assert 'n is 1 here; if that is too small, say so: sizes={"n": (3, 9)}' in str(told)
+    te.testing.check_op(second, "n m", "m", sizes={"n": (3, 9)}, examples=5)
