@@ -9,6 +9,7 @@ from autodiff import differentiate
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
+from tedsl.lang.traverse import stages_of
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, TracedRoutine
 from tedsl.ops.saving import Saving, kept_by, saving_of
@@ -52,6 +53,7 @@ def _call(definition: Definition, traced: TracedRoutine) -> str:
 def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutine) -> Iterator[str]:
     symbols = ", for all extents" if traced.is_symbolic else ""
     yield f"forward: {_state(traced)}{symbols}"
+    yield from _widened(definition, traced)
     if definition.author.vjp is not None:
         yield "reverse derivative: def_vjp"
     elif definition.author.jvp is not None:
@@ -67,6 +69,21 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
         read = [names[p] for p in kept.inputs]
         inputs = f": {', '.join(read)}, and" if read else ""
         yield f"the backward pass reads{inputs} what is kept: {', '.join(kept.names)}"
+
+
+def _widened(definition: Definition, traced: TracedRoutine) -> Iterator[str]:
+    """Where narrower floats become float64, as NumPy has it, since they meet integers."""
+    for op in stages_of(definition.outputs(traced.inputs)):
+        floats = [t.dtype for t in op.inputs if t.dtype.is_float]
+        integers = [t for t in op.inputs if t.dtype.is_integer]
+        if not floats or not integers or not op.num_outputs or op.output(0).dtype != "float64" or "float64" in floats:
+            continue
+        kind, whole = str(floats[0]), integers[0]
+        yield (
+            f"{op.name} is float64, defined at {op.where}: {kind} meets {whole.name} of {whole.dtype} there; "
+            f'te.cast({whole.name}, "{kind}") keeps it {kind}'
+        )
+        return
 
 
 def _made(definition: Definition) -> Iterator[str]:

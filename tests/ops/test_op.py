@@ -535,6 +535,22 @@ def test_explain_shows_what_is_kept_and_what_is_compiled() -> None:
     assert "pullback" not in text
 
 
+def test_explain_tells_where_a_float32_becomes_a_float64() -> None:
+    @te.op
+    def ramp(x: te.Tensor) -> te.Tensor:
+        return (x * te.arange(x.shape[0])).sum()
+
+    ramp(np.ones(5, "float32"))
+    assert 'float32 meets arange of int32 there; te.cast(arange, "float32") keeps it float32' in str(ramp.explain())
+    for narrow in (
+        te.op(lambda x: x * te.cast(te.arange(x.shape[0]), "float32"), name="narrow"),
+        te.op(lambda x: te.compute(x.shape, lambda i: x[i] * i), name="by_index"),
+    ):
+        narrow(np.ones(5, "float32"))
+        narrow(np.ones(5, "float64"))
+        assert "is float64, defined" not in str(narrow.explain())
+
+
 def test_explain_tells_a_program_for_all_extents_once() -> None:
     op = te.op(softmax.function, name="explained")
     for n in range(3, 12):
