@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import is_
 from types import MappingProxyType
 
@@ -38,12 +38,19 @@ class Unpacked:
     body: Expr
 
 
-def phases_of(op: Scan) -> list[Phase]:
+Case = tuple[int, Expr, dict[int, Expr]]
+_PHASES, _CASES = "_phases", "_cases"  # where an operation has its own
+
+
+def phases_of(op: Scan) -> tuple[Phase, ...]:
     """The phases of a packed scan in the order of a step."""
-    found: dict[int, list[StepPart]] = {}
-    for part in op.parts:
-        found.setdefault(part.phase, []).append(part)
-    return [_phase(op, found[number]) for number in sorted(found, reverse=op.reverse)]
+    known: tuple[Phase, ...] | None = vars(op).get(_PHASES)
+    if known is None:
+        found: dict[int, list[StepPart]] = {}
+        for part in op.parts:
+            found.setdefault(part.phase, []).append(part)
+        known = vars(op)[_PHASES] = tuple(_phase(op, found[k]) for k in sorted(found, reverse=op.reverse))
+    return known
 
 
 def _phase(op: Scan, parts: Sequence[StepPart]) -> Phase:
@@ -59,9 +66,15 @@ def _phase(op: Scan, parts: Sequence[StepPart]) -> Phase:
     return Phase(first.phase, axes, {p.output: b for p, b in zip(parts, bodies, strict=True)})
 
 
-def cases_of(op: Scan) -> list[tuple[int, Expr, dict[int, Expr]]]:
+def cases_of(op: Scan) -> tuple[Case, ...]:
     """Of each phase its number, the condition for it over the scan's axes, and the bodies of its parts under that."""
-    cases = []
+    known: tuple[Case, ...] | None = vars(op).get(_CASES)
+    if known is None:
+        known = vars(op)[_CASES] = tuple(_cases(op))
+    return known
+
+
+def _cases(op: Scan) -> Iterator[Case]:
     for phase in phases_of(op):
         own = [a.extent for a in phase.axes if a.extent is not None]
         extents = [*[Const(1, INT32)] * (len(op.axes) - len(own) - op.dims[-1] - 1), *own]
@@ -73,8 +86,7 @@ def cases_of(op: Scan) -> list[tuple[int, Expr, dict[int, Expr]]]:
                 inside, known[within] = folded(Fn.AND, (inside, within), inside.dtype), TRUE
         outputs = list(phase.bodies)
         bodies = decided_all([op.bodies[k] for k in outputs], known)
-        cases.append((phase.number, inside, dict(zip(outputs, bodies, strict=True))))
-    return cases
+        yield phase.number, inside, dict(zip(outputs, bodies, strict=True))
 
 
 def _box(op: Scan, part: StepPart) -> tuple[Axis, ...]:

@@ -147,3 +147,19 @@ def test_a_step_that_needs_no_other_stage_stores_none():
         return te.compute((64,), lambda i: te.exp(-sum(wide.at(i + k, mode="clamp") for k in range(-3, 4))))
 
     assert not packed(te.scan([(4, 64)], step))
+
+
+def test_the_phases_of_a_scan_are_found_once(monkeypatch):
+    found = []
+    made = phases._phase
+
+    def counted(op, parts):
+        found.append((op, parts[0].phase))
+        return made(op, parts)
+
+    monkeypatch.setattr(phases, "_phase", counted)
+    start = te.placeholder((5,), "float64", "start")
+    result = descended(start, 3)
+    te.build([start], [result, *te.differentiate(result.sum(), [start])])
+    assert found
+    assert len(found) == len({(id(op), phase) for op, phase in found})
