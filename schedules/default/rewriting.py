@@ -40,6 +40,7 @@ class Rewriting:
     planned: set[str] = field(default_factory=set)  # stages that need no more directives
     finite: list[Tensor] = field(default_factory=list)  # equal to the original where these hold no inf or NaN
     kinds: dict[str, str] = field(default_factory=dict)  # what a rewrite made a stage for
+    totals: set[str] = field(default_factory=set)  # stages that combine the blocks of a reduction with what is left
     widths: dict[str, int] = field(default_factory=dict)  # lanes of the vectors of a stage, where they are asked for
     inside: dict[str, str] = field(default_factory=dict)  # stages to be computed for one element of another one
     shared: dict[str, list[Any]] = field(default_factory=dict)  # copies for blocks of a GPU, by their reader
@@ -121,6 +122,12 @@ class Rewriting:
                 if old is not now:
                     self.new[old] = now
         return op
+
+    def add_total(self, op: Compute, original: Operation, body: Expr) -> None:
+        """The reduction `op` as what combines parts of it, which are stages."""
+        made = replace(op, name=self.name(op.name), names=None, bodies=(body,), _outputs={})
+        self.totals.add(made.name)
+        self.add(made, original)
 
     def is_made(self, part: Compute) -> bool:
         """Whether another stage is made of the same sum, which then stands for it; if not, it is what others find."""

@@ -48,6 +48,17 @@ def test_stages_of_the_schedule_go_with_the_stage_that_they_were_made_for() -> N
     assert two[-1] == "matmul"
 
 
+def test_sums_of_blocks_and_a_rest_are_parts_of_their_own() -> None:
+    """Written out where they are read, each would take its blocks and its rest along, into one kernel with all."""
+    inputs = [te.placeholder((4001 + k, 40), name=f"x{k}") for k in range(4)]
+    totals = [te.compute((40,), lambda j, x=x: te.sum(lambda i: te.exp(x[i, j])), name=f"s{x.name}") for x in inputs]
+    pairs = list(zip(totals, inputs, strict=True))
+    read = te.compute((900, 40), lambda i, j: sum(s[j] * x[i, j] for s, x in pairs), name="y")
+    found = stages(inputs, [read])
+    assert found[-1] == ("y",)
+    assert all(any(name.endswith("_rest") for name in names) for names in found[:-1])
+
+
 def test_equal_parts_have_equal_digests_whatever_their_tensors_are_called() -> None:
     x, y = te.placeholder((64, 64), name="x"), te.placeholder((64, 64), name="another")
     first, second = (parts([t], [sums(sums(t, f"s{t.name}"), "e")]) for t in (x, y))

@@ -310,8 +310,7 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, 
     rest = Axis(axis.name, Const(extent - first, INT32), is_reduce=True)
     blocks = _part(rw, total, "blocks", machine)
     rows = _part(rw, _over(op, axis, rest, first + rest + begin), "rest", machine)
-    result = COMBINE[reduce.reducer.kind](Read(blocks, tuple(op.axes)), Read(rows, tuple(op.axes)))
-    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(result,), _outputs={}), original)
+    rw.add_total(op, original, COMBINE[reduce.reducer.kind](Read(blocks, tuple(op.axes)), Read(rows, tuple(op.axes))))
     return True
 
 
@@ -346,8 +345,7 @@ def _in_blocks_of_one_size(rw: Rewriting, original: Operation, op: Compute, mach
     fresh = tuple(_fresh(op.axes).values())
     body = Reduce(reduce.reducer, (Read(held, (every, *fresh)),), (every,), TRUE, 0)
     total = rw.compute(f"{op.name}_blocks", fresh, body)
-    result = COMBINE[reduce.reducer.kind](Read(total, tuple(op.axes)), Read(left, tuple(op.axes)))
-    rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(result,), _outputs={}), original)
+    rw.add_total(op, original, COMBINE[reduce.reducer.kind](Read(total, tuple(op.axes)), Read(left, tuple(op.axes))))
     return True
 
 

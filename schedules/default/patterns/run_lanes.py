@@ -111,8 +111,7 @@ class _Blocks:
         total = rw.compute(f"{op.name}_blocks", fresh, body)
         rest, _ = self._part("rest", self.run.length - first, first)
         left = rw.add(replace(rest, name=rw.name(rest.name), _outputs={})).outputs[0]
-        result = combine(Read(total, tuple(op.axes)), Read(left, tuple(op.axes)))
-        rw.add(replace(op, name=rw.name(op.name), names=None, bodies=(result,), _outputs={}), original)
+        rw.add_total(op, original, combine(Read(total, tuple(op.axes)), Read(left, tuple(op.axes))))
 
     def _part(self, name: str, rows: int, begin: Expr | int, *outer: Axis) -> tuple[Compute, Run]:
         """The reduction over so many rows of the run."""
