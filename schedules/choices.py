@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from schedules.conditions import tidy
 from schedules.pieces import Piece, decided
-from tedsl.analysis.affine import with_plain_indices
+from tedsl.analysis.affine import affine_of, with_plain_indices
 from tedsl.analysis.points import is_data_free
 from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn
-from tedsl.lang.intervals import verdict
+from tedsl.lang.intervals import may_wrap, verdict
 from tedsl.lang.operators import MIRRORED
 from tedsl.lang.traverse import free_axes, rebuild_all, topological
 
@@ -25,7 +26,7 @@ __all__ = ["cases_of"]
 
 MOST_CASES = 16
 _ORDER = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
-_JOINING = (Fn.AND, Fn.OR, Fn.NOT)
+_JOINING, _EQUAL = (Fn.AND, Fn.OR, Fn.NOT), (Fn.EQ, Fn.NE)
 
 
 def cases_of(piece: Piece, along: Axis) -> list[Piece]:
@@ -81,19 +82,53 @@ def _parts(condition: Expr) -> list[Expr]:
 
 
 def _known(bodies: Sequence[Expr], asked: Expr, *, holds: bool) -> dict[Expr, Expr]:
-    """A condition decided, and comparisons of the number that it says equals another one."""
+    """A condition decided, and with it what it says of numbers: it may say which one a number is, or is not."""
     known: dict[Expr, Expr] = {asked: TRUE if holds else FALSE}
-    equals = Fn.EQ if holds else Fn.NE
-    if not (isinstance(asked, Apply) and asked.fn is equals and isinstance(asked.args[1], Const)):
+    if not (isinstance(asked, Apply) and asked.fn in _EQUAL and isinstance(asked.args[1], Const)):
         return known
-    number, value = asked.args
-    assert isinstance(value, Const)
+    number, value, is_this = asked.args[0], asked.args[1].value, holds is (asked.fn is Fn.EQ)
     if not number.dtype.is_integer:
         return known
+    if not is_this and _divisor(number) == 2 and value in (0, 1):
+        value, is_this = 1 - value, True
     for node in topological(bodies):
-        if isinstance(node, Apply) and node.fn in MIRRORED and node.args[0] is number:
-            other = node.args[1]
-            if node is not asked and isinstance(other, Const):
-                gap = int(value.value) - int(other.value)
-                known[node] = TRUE if verdict(node.fn, (gap, gap)) else FALSE
+        found = _where_equal(node, number, int(value)) if is_this else _where_other(node, number, int(value))
+        if found is not None:
+            known.setdefault(node, found)
     return known
+
+
+def _where_equal(node: Expr, number: Expr, value: int) -> Expr | None:
+    """What a comparison of a number is that has a value, or the remainder of a place near the one that it is of."""
+    if isinstance(node, Apply) and node.fn in MIRRORED and node.args[0] is number and isinstance(node.args[1], Const):
+        gap = value - int(node.args[1].value)
+        return TRUE if verdict(node.fn, (gap, gap)) else FALSE
+    away = _distance(node, number)
+    return None if away is None else Const((value + away) % (_divisor(number) or 1), INT32)
+
+
+def _where_other(node: Expr, number: Expr, value: int) -> Expr | None:
+    """What an equality is that would hold only where a remainder had a value that it has not."""
+    if not (isinstance(node, Apply) and node.fn in _EQUAL and isinstance(node.args[1], Const)):
+        return None
+    away = _distance(node.args[0], number)
+    if away is None or (value + away) % (_divisor(number) or 1) != node.args[1].value:
+        return None
+    return FALSE if node.fn is Fn.EQ else TRUE
+
+
+def _divisor(node: Expr) -> int | None:
+    """By what a node divides whose remainder it is, where that is a number and nothing wraps."""
+    if not isinstance(node, Apply) or node.fn is not Fn.MOD or node.dtype is not INT32:
+        return None
+    number, by = node.args
+    return int(by.value) if isinstance(by, Const) and by.value > 0 and not may_wrap(number, {}) else None
+
+
+def _distance(node: Expr, number: Expr) -> int | None:
+    """How far apart the places are of which two are remainders by one divisor, where that is a number."""
+    if _divisor(node) is None or _divisor(node) != _divisor(number):
+        return None
+    here, there = affine_of(node.children[0]), affine_of(number.children[0])
+    gap = None if here is None or there is None else here - there
+    return gap.constant if gap is not None and gap.is_constant else None

@@ -56,6 +56,25 @@ def test_a_number_that_equals_one_equals_no_other() -> None:
     assert [value for _, value in apart] == ["A[y, x] * A[0, x]", "B[0, x] * B[y, x]", "B[0, x] * A[0, x]"]
 
 
+def test_a_remainder_tells_those_of_other_places() -> None:
+    """Each place is even or odd, and the next one what it is not: two cases, not four of which two are never met."""
+
+    def turned(y: Any, x: Any) -> Any:
+        return te.select(y % 2 == 0, A[y, x], B[y, x]) * te.select((y + 1) % 2 == 0, A[0, x], B[0, x])
+
+    assert [value for _, value in case_texts(turned)] == ["A[y, x] * B[0, x]", "B[y, x] * A[0, x]"]
+    cast = "te.cast(te.const({}, 'int32'), 'float32')".format
+    weighed = case_texts(lambda y, x: te.select(y % 2 == 0, A[y, x], B[y, x]) * te.cast((y + 3) % 2, "float32"))
+    assert [value for _, value in weighed] == [f"{t}[y, x] * {cast(k)}" for t, k in (("A", 1), ("B", 0))]
+
+    def third(y: Any, x: Any) -> Any:
+        return te.select(y % 3 == 1, A[y, x], B[y, x]) * te.select((y + 2) % 3 == 0, A[0, x], B[0, x])
+
+    assert [value for _, value in case_texts(third)] == ["A[y, x] * A[0, x]", "B[y, x] * B[0, x]"]
+    apart = case_texts(lambda y, x: te.select(y % 3 == 1, A[y, x], B[y, x]) * te.select(y % 2 == 0, A[0, x], B[0, x]))
+    assert len(apart) == 4
+
+
 def test_conditions_along_the_loop_stay() -> None:
     inside = case_texts(lambda y, x: te.select((M[0] == 0) & (x > 3), A[y, x], B[y, x]))
     assert [value for _, value in inside] == ["te.select(x > 3, A[y, x], B[y, x])", "B[y, x]"]
