@@ -36,7 +36,8 @@ def usually(answer: Answer) -> tuple[Expr, Answer] | None:
     if not least:
         return None
     usual = plain_answer(answer.read, answer.shape, compact=True, least=least)
-    if usual.found.opaque or len(usual.found.gathers) >= len(answer.found.gathers):
+    is_shorter = 0 < len(usual.found.gathers) < len(answer.found.gathers)  # none: no size is as large
+    if usual.found.opaque or not is_shorter:
         return None
     large = reduce(fn.logical_and, (size >= n for size, n in least.items()))
     return large, usual

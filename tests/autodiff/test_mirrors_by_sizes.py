@@ -82,3 +82,17 @@ def test_images_of_nothing_have_gradients(mode: str, shape: tuple[int, int], is_
     assert [f.shape for f in found] == [shape, shape, (3, 3)]
     for f, want in zip(found, expected, strict=True):
         np.testing.assert_allclose(f, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["symmetric", "reflect", "wrap"])
+def test_a_slice_that_is_never_long(mode: str) -> None:
+    """The usual case was one of slices longer than this one can be, in which nothing is read: an error of ours."""
+    n = te.var("n")
+    x = te.placeholder((n,), "float64", name="x")
+    padded = te.pad(x[1:3], ((1, 4),), mode=mode)
+    gradient = te.differentiate((padded * padded).sum(), x)
+    for size in range(2 if mode != "reflect" else 3, 7):
+        given = np.arange(1.0, size + 1)
+        places = np.pad(np.arange(size)[1:3], ((1, 4),), mode=mode)
+        expected = np.bincount(places, 2 * given[places], size)
+        np.testing.assert_allclose(te.evaluate(gradient, {x: given}), expected)
