@@ -14,7 +14,7 @@ import halide as hl
 from tedsl.analysis.terms import product_of
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.expressions import Scalars, is_deep
-from tedsl.backend.lowering.indices import is_plain
+from tedsl.backend.lowering.indices import QUOTIENTS, is_plain
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.lowering.stages import Context, Stage, elements, function, tuple_of, variables
 from tedsl.backend.scalars.casts import cast
@@ -121,8 +121,17 @@ def loops_over(ctx: Context, axes: Sequence[Axis], name: str) -> tuple[hl.RDom, 
     """A reduction domain over the axes, the last one innermost."""
     inner_first = axes[::-1]
     extents = [a.extent for a in inner_first if a.extent is not None]
-    domain = hl.RDom([(ctx.extent(a.begin), ctx.extent(e)) for a, e in zip(inner_first, extents, strict=True)], name)
+    domain = hl.RDom([(ctx.extent(a.begin), _count(ctx, e)) for a, e in zip(inner_first, extents, strict=True)], name)
     return domain, {axis: domain[d] for d, axis in enumerate(inner_first)}
+
+
+def _count(ctx: Context, extent: Expr) -> Halide:
+    """How many iterations there are. In a block of `n // 512` Halide would conclude that n is 512 at least, and ask for
+    an array that is as large also where there is no block.
+    """
+    count = ctx.extent(extent)
+    has_blocks = any(isinstance(n, Apply) and n.fn in QUOTIENTS for n in topological((extent,)))
+    return count + ctx.opaque_zero() if has_blocks else count
 
 
 def restrict(ctx: Context, domain: hl.RDom, condition: Expr, place: Mapping[Axis, Halide]) -> None:

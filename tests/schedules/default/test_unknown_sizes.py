@@ -129,3 +129,14 @@ def test_windows_of_unknown_sizes(least: dict, level: str) -> None:
             a = CHANCE.integers(-4, 5, shape).astype("float32")
             for found, expected in zip(kernel(a), te.interpret(results, {x: a}), strict=True):
                 np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 511, 600])
+def test_what_is_read_beside_blocks_of_a_size_is_there_without_blocks(size: int) -> None:
+    """In a block of n // 512 the place 1 % n is 1: arrays of one element were refused."""
+    n = te.var("n")
+    x = te.placeholder((n,), "float64", name="x")
+    j = te.reduce_axis(n, "j")
+    out = te.compute((), lambda: te.sum(te.cos(x[1 % n]), axis=j), name="out")
+    given = np.arange(1.0, size + 1)
+    np.testing.assert_allclose(te.build([x], out)(given), size * np.cos(given[1 % size]), rtol=1e-12)
