@@ -53,6 +53,7 @@ class Thresholds:
     slice_vectors: int = 16  # of the columns of a slice: fewer are no stream through memory
     cases: int = 8  # operations of an element that no case of a stage does which chooses by the same for a row
     pieces: int = 64  # elements of a stage whose loops are cut where it changes what it reads
+    row_borders: int = 1 << 10  # elements of a stage whose rows have borders of their own
     shifted: int = 1  # elements of a stage whose last tiles or vectors are shifted inwards
     lookup_points: int = 64  # in a row of the result, whose rows of a table are looked up
     lookup_row: int = 8  # elements of such a row

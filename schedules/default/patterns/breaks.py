@@ -25,7 +25,7 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
-__all__ = ["changes_along", "cuts_of"]
+__all__ = ["MOST_NODES", "changes_along", "changes_of", "cuts_of"]
 
 MOST_PIECES = 32
 MOST_NODES = 1600  # of all pieces
@@ -68,7 +68,7 @@ def cuts_of(
         if inside >= LONG_ROW and _moves_rows(bodies, axis, op.axes[-1]):
             continue  # where a row is read is one number for all of it
         loop = _Loop(outside, inside, machine.vector_bytes // widest, _is_copy(bodies))
-        at = _breaks(bodies, axis, op.axes) if loop.worth(axis, _changes(bodies, axis, op.axes, 1)) else []
+        at = _breaks(bodies, axis, op.axes) if loop.worth(axis, changes_of(bodies, axis, op.axes, 1)) else []
         if is_beyond and outside > FEW_ROWS and extents[place] * inside * widest < RUN * (len(at) + 1):
             continue  # each piece would walk through all pages of the result
         at = loop.worth(axis, at)
@@ -99,7 +99,7 @@ def changes_along(op: Compute, axes: Sequence[Axis]) -> bool:
     """Whether a pointwise stage that does little changes what it reads along one of these axes."""
     if len(topological(op.bodies)) > MOST_OF_ONE or not _is_copy(op.bodies):
         return False
-    return any(_changes(op.bodies, axis, op.axes, 1) for axis in axes)
+    return any(changes_of(op.bodies, axis, op.axes, 1) for axis in axes)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _is_copy(bodies: Sequence[Expr]) -> bool:
 def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis]) -> list[Expr]:
     """The positions at which what is read changes along an axis, in order, without those that decide nothing."""
     assert axis.extent is not None
-    ends = [axis.begin, *_changes(roots, axis, axes), simplify_extent(axis.begin + axis.extent)]
+    ends = [axis.begin, *changes_of(roots, axis, axes), simplify_extent(axis.begin + axis.extent)]
     place = 1 if len(ends) <= FEW else len(ends)  # between many tensors each of them decides something
     while place < len(ends) - 1:
         both = Axis(axis.name, simplify_extent(ends[place + 1] - ends[place - 1]), begin=ends[place - 1])
@@ -160,10 +160,10 @@ def _breaks(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis]) -> list[Exp
 def _crossed(roots: Sequence[Expr], axis: Axis, box: Axis, axes: Sequence[Axis]) -> list[Expr]:
     """The positions at which something changes within a part of an axis."""
     others = [box if a is axis else a for a in axes]
-    return _changes(decided(roots, {axis: box}, others), box, others, 1)
+    return changes_of(decided(roots, {axis: box}, others), box, others, 1)
 
 
-def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int = ROUNDS) -> list[Expr]:
+def changes_of(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: int = ROUNDS) -> list[Expr]:
     """The positions at which any condition or index changes its form along an axis, in order."""
     assert axis.extent is not None
     facts = Facts(axes)
@@ -186,7 +186,7 @@ def _changes(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: in
         others = [box if a is axis else a for a in axes]
         own = decided(roots, {axis: box}, others)
         further += [] if begin_of is None else [begin_of]
-        further += _changes(own, box, others, rounds - 1)
+        further += changes_of(own, box, others, rounds - 1)
     return further
 
 

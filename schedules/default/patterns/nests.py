@@ -15,6 +15,7 @@ from schedules.default.patterns.border_strips import strips_of, whole_copies
 from schedules.default.patterns.breaks import changes_along, cuts_of
 from schedules.default.patterns.feeding import Fed, Feeding
 from schedules.default.patterns.phases import phases_of
+from schedules.default.patterns.row_borders import row_borders
 from schedules.default.patterns.switches import asked_by, pays_by_cases
 from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rewriting import Rewriting, fused, loop_names
@@ -199,11 +200,19 @@ class GroupLoops:
     def _cuts(self, root: Compute) -> dict[Axis, list[Expr]]:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
         cuts = cuts_of(root, self.costs.inlined, self.machine, set(self.phases))
-        shared = shared_along(root, self._vector_axis(root, 0), self.costs, self.machine)
+        row = self._vector_axis(root, 0)
+        if row is not None and row not in cuts and self._needs_borders(root, row):
+            at = row_borders(root, self.costs.inlined, row, self._width(root), self.machine)
+            cuts.update({row: at} if at else {})
+        shared = shared_along(root, row, self.costs, self.machine)
         if shared is not None:
             cuts.pop(shared, None)  # each piece would compute what they share again
         sizes = self._sizes_in(cuts)
         return cuts if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)) else {}
+
+    def _needs_borders(self, root: Compute, row: Axis) -> bool:
+        """Whether the last vector of a row is masked; where there are no masks, it begins earlier but in pieces."""
+        return self.machine.has_masks or pays_by_cases(root, self.costs.inlined, row, self.machine)
 
     def _sizes_in(self, cuts: Mapping[Axis, Sequence[Expr]]) -> Mapping[str, Var]:
         return self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}

@@ -1,0 +1,64 @@
+"""Borders of rows in loops of their own: where they are cut off, and that results stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import tedsl as te
+from schedules.default import LOWEST, assuming
+from tests.levels import PROCESSORS, processor
+
+CHANCE = np.random.default_rng(11)
+SQUARE = [(p, q) for p in (-1, 0, 1) for q in (-1, 0, 1)]
+
+
+def stencil(shape: tuple[int, ...], mode: str, taps: list[tuple[int, int]], dtype: str = "float32") -> Any:
+    x = te.placeholder(shape, dtype, name="x")
+
+    def element(*ix: Any) -> Any:
+        *outer, i, j = ix
+        return sum((x.at(*outer, i + p, j + q, mode=mode) * (p + 2 * q + 10) for p, q in taps), te.const(0, dtype))
+
+    return x, te.compute(shape, element, name="y")
+
+
+def cuts(output: Any, target: str) -> list[tuple[str, ...]]:
+    plan = te.Schedule([output]).auto(target=target).plan
+    return [d.positions for name in plan.program.stages for d in plan.cut_loops(name)]
+
+
+def test_rows_that_choose_often_have_borders_of_their_own_where_the_last_vector_is_masked() -> None:
+    assert cuts(stencil((40, 133), "zero", SQUARE)[1], "x86-64-v4") == [("1", "132")]
+    assert cuts(stencil((40, 128), "zero", SQUARE)[1], "x86-64-v4") == []  # Halide cuts whole vectors itself
+    assert cuts(stencil((40, 133), "clamp", SQUARE)[1], "x86-64-v4") == []  # nor are there choices
+    assert cuts(stencil((40, 133), "zero", [(0, 0), (0, 1), (1, 0)])[1], "x86-64-v4") == []
+    assert cuts(stencil((4, 133), "zero", SQUARE)[1], "x86-64-v4") == []
+    assert cuts(stencil((40, 133), "zero", SQUARE)[1], "x86-64-v3") == []  # vectors without masks begin earlier
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("mode", ["clamp", "reflect"])
+def test_gradients_of_stencils_choose_nothing_along_the_middle_of_rows(mode: str, target: str) -> None:
+    x, y = stencil((60, 133), mode, SQUARE)
+    (dx,) = te.differentiate(y, [x], head=te.constant(np.ones((60, 133), "float32")))
+    edge = {"clamp": 1, "reflect": 2}[mode]
+    assert cuts(dx, target) == [(str(edge), str(133 - edge))]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), level=PROCESSORS, mode=st.sampled_from(["zero", "clamp", "reflect", "wrap"]), low=st.booleans())
+def test_random_stencils(data: st.DataObject, level: str, mode: str, low: bool) -> None:
+    outer = data.draw(st.lists(st.integers(1, 4), max_size=2))
+    shape = (*outer, data.draw(st.integers(3, 24)), data.draw(st.integers(33, 150)))
+    taps = data.draw(st.lists(st.tuples(st.integers(-2, 2), st.integers(-4, 4)), min_size=2, max_size=9, unique=True))
+    x, y = stencil(shape, mode, taps, data.draw(st.sampled_from(["float32", "float64", "int32", "uint8"])))
+    outputs = [y, *(te.differentiate(te.sum(y * y), [x]) if x.dtype.is_float else ())]
+    feeds = {x: CHANCE.integers(0, 4, shape).astype(str(x.dtype))}
+    with processor(level), assuming(LOWEST if low else {}):
+        found = te.evaluate(outputs, feeds)
+    for one, want in zip(found, te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_allclose(one, want, rtol=1e-5)
