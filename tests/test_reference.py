@@ -18,7 +18,7 @@ from tedsl.lang.dtypes import ALL, as_dtype
 from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.expr import Apply, Const, Expr, Read
 from tedsl.lang.operators import Fn
-from tedsl.reference import interpret, interpreter as machinery
+from tedsl.reference import grid, interpret, interpreter as machinery
 from tedsl.reference.grid import boxes
 
 F32 = np.float32
@@ -146,6 +146,15 @@ def test_a_condition_that_reads_what_its_branch_reads() -> None:
     A = te.placeholder((4,))
     C = te.compute((4,), lambda i: te.select(i > 0, te.select(A[i - 1] > 1, A[i - 1], 0.0), -1.0))
     np.testing.assert_array_equal(interpret(C, {A: arange(4)}), [-1, 0, 0, 2])
+
+
+def test_a_condition_that_holds_everywhere_is_asked_only_where_it_matters() -> None:
+    A, k = te.placeholder((2,), "int32", name="A"), te.reduce_axis(3, "k")
+    for low, chosen in ((0, 1), (100, 2)):
+        x = te.compute((4,), lambda i, low=low: te.select(i < 2, te.select(A[i] > low, 1, 2), 3))
+        assert interpret(x, {A: np.array([5, 6], np.int32)}).tolist() == [chosen, chosen, 3, 3]
+        y = te.scan((1, 4), lambda y, t, i, low=low: te.select(i < 2, te.sum(k, axis=k, where=A[i] > low), 7))
+        assert interpret(y, {A: np.array([5, 6], np.int32)}).tolist() == [[6 - 3 * chosen, 6 - 3 * chosen, 7, 7]]
 
 
 def test_where_guards_reads_of_a_reduction() -> None:
@@ -385,6 +394,62 @@ def test_a_scan_may_not_read_steps_that_are_not_done(reverse: bool) -> None:
     assert interpret(y, {lag: good}).tolist() == [1, 1, 1, 1]
     with pytest.raises(IndexError, match="later step" if reverse else "earlier step"):
         interpret(y, {lag: np.zeros(4, np.int32)})
+
+
+def test_a_step_computes_what_is_needed_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages of a step lie in phases of it: each is evaluated in its own; what all steps have in common, once."""
+    computed: list[Fn] = []
+    monkeypatch.setattr(grid, "apply_numpy", lambda fn, *rest: computed.append(fn) or apply_numpy(fn, *rest))
+    steps, n = 20, 3
+    w, x = te.placeholder((n, n), "float64", name="w"), te.placeholder((steps,), "float64", name="x")
+
+    def step(h: Any, c: Any, t: Any) -> Any:
+        before = te.where(t == 0, 0.0, h[t - 1])
+        total = te.sum(te.exp(w), axis=1) + w @ before
+        new = te.where(t == 0, x[0], c[t - 1]) + te.sum(total * total)
+        return te.tanh(w @ total) / (1.0 + new * new), new
+
+    h, c = te.scan([(steps, n), (steps,)], step)
+    found = interpret([h, c], {w: np.eye(n) / 3, x: np.full(steps, 0.25)})
+    state, last = np.zeros(n), 0.25
+    for row, number in zip(*found, strict=True):
+        total = np.exp(np.eye(n) / 3).sum(1) + state / 3
+        last = last + (total * total).sum()
+        state = np.tanh(total / 3) / (1.0 + last * last)
+        np.testing.assert_allclose([*row, number], [*state, last], rtol=1e-12)
+    assert [computed.count(fn) for fn in (Fn.TANH, Fn.EXP)] == [steps, 1]
+    assert len(computed) < 20 * steps  # 70 a step where every phase computes what all of them do
+
+
+def test_what_steps_have_in_common_is_right_where_it_is_needed() -> None:
+    """An index that is out of bounds at a place which no step needs at first."""
+    idx, x = te.placeholder((4,), "int32", name="idx"), te.placeholder((3,), "int32", name="x")
+    y = te.scan((4, 4), lambda y, t, i: te.select(i < t, x[idx[i]], te.select(t > 0, y[t - 1, i], 0)))
+    data = np.array([5, 6, 7], np.int32)
+    assert interpret(y, {idx: np.array([2, 0, 1, 9], np.int32), x: data})[3].tolist() == [7, 5, 6, 0]
+    with pytest.raises(IndexError, match=r"it is 9 at i = 1"):
+        interpret(y, {idx: np.array([2, 9, 1, 0], np.int32), x: data})
+
+
+def test_steps_of_which_each_needs_something_else() -> None:
+    x = te.placeholder((4,), "float64", name="x")
+    y = te.scan(
+        (4, 4),
+        lambda y, t, i: te.select(t % 2 == 0, te.sin(x[i]), te.select(i > 0, x[i - 1], y[te.maximum(t - 1, 0), i])),
+    )
+    data = np.linspace(0.0, 1.0, 4)
+    even, odd = np.sin(data), np.array([np.sin(data[0]), *data[:3]])
+    np.testing.assert_allclose(interpret(y, {x: data}), [even, odd, even, odd], rtol=1e-15)
+
+
+def test_a_sum_has_the_same_bits_however_its_operands_lie() -> None:
+    x = np.random.default_rng(5).normal(size=(70, 90))
+    A, T, k = te.placeholder((70, 90), "float64"), te.placeholder((90, 70), "float64"), te.reduce_axis(90, "k")
+    for feed in (x, np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2]):
+        found = interpret(te.compute((70,), lambda i: te.sum(A[i, k], axis=k)), {A: feed})
+        np.testing.assert_array_equal(found, x.sum(axis=1))
+        found = interpret(te.compute((70,), lambda i: te.sum(T[k, i], axis=k)), {T: feed.T})
+        np.testing.assert_array_equal(found, x.sum(axis=1))
 
 
 # Scatters

@@ -75,7 +75,8 @@ class _Ufunc:
         self.state: Array = self.identity
 
     def add(self, values: tuple[Array, ...], mask: Array, grid: GridLike) -> None:
-        used = np.where(mask, values[0].astype(self.type), self.identity)
+        used = values[0].astype(self.type, copy=False)
+        used = np.ascontiguousarray(used if mask.all() else np.where(mask, used, self.identity))
         dims = tuple(grid.dims[a] for a in self.reduce.axes)
         part = self.ufunc.reduce(_spread(used, self.reduce, grid), axis=dims, keepdims=True, initial=self.identity)
         self.state = np.asarray(self.ufunc(self.state, part), self.type)

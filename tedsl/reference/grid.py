@@ -3,11 +3,13 @@
 Values are total: outside its tensor an index is clamped, a zero divisor gives 0. Only afterwards, and only if something
 went wrong somewhere, the points at which each value is *needed* are computed (`select` and `where=` guard their
 branches), and what went wrong at such a point is raised: where a lazy evaluation, point by point, would raise it.
+What no point of the box needs is not evaluated: a step of a scan computes one of its stages at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import product
 from typing import Any
@@ -16,7 +18,6 @@ import numpy as np
 
 from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.pointwise import Array, apply_numpy, held_type, rounded
-from tedsl.analysis.sizes import evaluate_extent
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.errors import ZeroDivisorError
@@ -30,6 +31,9 @@ __all__ = ["PointGrid", "ScanProgress", "TensorKey", "boxes", "fold_over", "unkn
 TensorKey = tuple[Operation, int]
 # Where a root is needed: everywhere, where another root is true, or at the points given.
 Use = Expr | Array | None
+# A node, the dimension of a read or -1, and the points at which it has no value.
+Wrong = tuple[Expr, int, Array]
+_Place = int | slice | Array
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class ScanProgress:
     dims: tuple[int, ...]
     step: tuple[int, ...]
     reverse: bool
+    bounds: Mapping[Read, tuple[int, ...]]  # the extents of what reads of packed states lie in
 
     def not_yet(self, place: Sequence[Array]) -> Array:
         """Whether a place along the dimensions is the present step, or a coming one."""
@@ -73,29 +78,58 @@ class PointGrid:
         return max(1, len(self.dims))
 
     def evaluate(self, roots: Mapping[Expr, Use], order: Sequence[Expr] | None = None) -> dict[Expr, Array]:
-        """The value of every node below the roots, each with the condition under which it is needed."""
-        value, fault = self.tried(roots, order)
-        if fault is not None:
-            raise fault.error() if isinstance(fault, Overrun) else fault
+        """The value of every node that is needed for the roots, each of which is under a condition."""
+        value, wrong = self.walked(roots)
+        self.check(roots, order, value, wrong)
         return value
 
-    def tried(
-        self, roots: Mapping[Expr, Use], order: Sequence[Expr] | None = None
-    ) -> tuple[dict[Expr, Array], Overrun | Exception | None]:
+    def tried(self, roots: Mapping[Expr, Use]) -> tuple[dict[Expr, Array], Overrun | Exception | None]:
         """The values, and the first fault where it matters."""
-        order = topological(roots) if order is None else order
-        value: dict[Expr, Array] = {}
-        wrong: list[tuple[Expr, int, Array]] = []
-        for node in order:
-            value[node] = self._value(node, value, wrong)
-        if wrong:
-            need = _needed(order, roots, value)
-            for node, dim, bad in wrong:
-                if (bad & need[node]).any():
-                    return value, self._fault(node, dim, bad, need, value)
-        return value, None
+        value, wrong = self.walked(roots)
+        return value, self._first_fault(roots, topological(roots), value, wrong)
 
-    def _value(self, node: Expr, value: dict[Expr, Array], wrong: list[tuple[Expr, int, Array]]) -> Array:
+    def check(
+        self, roots: Mapping[Expr, Use], order: Sequence[Expr] | None, value: Mapping[Expr, Array], wrong: list[Wrong]
+    ) -> None:
+        """Raise the first fault that matters."""
+        fault = self._first_fault(roots, order or topological(roots), value, wrong) if wrong else None
+        if fault is not None:
+            raise fault.error() if isinstance(fault, Overrun) else fault
+
+    def walked(
+        self, roots: Iterable[Expr], known: Mapping[Expr, Array] | None = None
+    ) -> tuple[dict[Expr, Array], list[Wrong]]:
+        """What is known, the roots and what they need, in the order of evaluation; and what is wrong with it."""
+        value: dict[Expr, Array] = dict(known or {})
+        wrong: list[Wrong] = []
+        stack = list(roots)[::-1]
+        while stack:
+            node = stack[-1]
+            missing = () if node in value else [child for child in _operands(node, value) if child not in value]
+            if missing:
+                stack += missing[::-1]
+                continue
+            stack.pop()
+            if node not in value:
+                value[node] = self._value(node, value, wrong)
+        return value, wrong
+
+    def _first_fault(
+        self, roots: Mapping[Expr, Use], order: Sequence[Expr], value: Mapping[Expr, Array], wrong: Iterable[Wrong]
+    ) -> Overrun | Exception | None:
+        """Of what is wrong, the first in order at a point at which it matters."""
+        place = {node: at for at, node in enumerate(order)}
+        need = _needed([node for node in order if node in value], roots, value)
+        for node, dim, bad in sorted(wrong, key=lambda fault: place[fault[0]]):
+            if (bad & need[node]).any():
+                return self._fault(node, dim, bad, need, value)
+        return None
+
+    def _value(self, node: Expr, value: dict[Expr, Array], wrong: list[Wrong]) -> Array:
+        if isinstance(node, Apply):
+            return self._applied(node, value, wrong)
+        if isinstance(node, Read):
+            return self._gather(node, value, wrong)
         if isinstance(node, Const):
             return self._scalar(node.value, node.dtype)
         if isinstance(node, Var):
@@ -106,13 +140,19 @@ class PointGrid:
             return np.arange(*self.ranges[node], dtype=np.int32).reshape(shape)
         if isinstance(node, Formal):
             return self.formals[node]
-        if isinstance(node, Read):
-            return self._gather(node, value, wrong)
-        if isinstance(node, Reduce):
-            fold = fold_over(node, self)
-            fold.add(tuple(value[v] for v in node.values), value[node.where], self)
+        assert isinstance(node, Reduce)
+        fold, where = fold_over(node, self), value[node.where]
+        if where.any():
+            fold.add(tuple(value[v] for v in node.values), where, self)
             return fold.result(node.index)
-        assert isinstance(node, Apply)
+        reduced = {self.dims[axis] for axis in node.axes}
+        return np.broadcast_to(fold.result(node.index), [1 if d in reduced else n for d, n in enumerate(where.shape)])
+
+    def _applied(self, node: Apply, value: Mapping[Expr, Array], wrong: list[Wrong]) -> Array:
+        branch = _branch(node, value) if node.fn is Fn.SELECT else None
+        if branch is not None:  # of all points that the condition is asked at
+            found, shape = value[branch], value[node.args[0]].shape
+            return found if math.prod(shape) == 1 else np.broadcast_to(found, np.broadcast_shapes(found.shape, shape))
         args = [value[a] for a in node.args]
         bad = _undefined(node, args)
         if bad is not None and bad.any():
@@ -122,29 +162,53 @@ class PointGrid:
     def _scalar(self, number: bool | int | float, dtype: DType) -> Array:
         return rounded(np.full((1,) * self.rank, number, held_type(dtype)), dtype)
 
-    def _gather(self, node: Read, value: dict[Expr, Array], wrong: list[tuple[Expr, int, Array]]) -> Array:
+    def _gather(self, node: Read, value: Mapping[Expr, Array], wrong: list[Wrong]) -> Array:
         array = self.tensors[node.tensor.op, node.tensor.index]
-        where: list[Array] = []
+        progress = self.progress if self._is_state(node) else None
+        places: list[_Place] = []
         for dim, (expr, extent) in enumerate(zip(node.indices, self._bounds(node, array), strict=True)):
-            index = _wide(value[expr])
-            bad = (index < 0) | (index >= extent)
-            is_outside = bad.any()
-            where.append(np.clip(index, 0, max(extent - 1, 0)) if is_outside else index)
-            if self.progress is not None and self._is_state(node) and dim == max(self.progress.dims):
-                place = [_wide(value[node.indices[d]]) for d in self.progress.dims]
-                bad = bad | self.progress.not_yet(place)
-                is_outside = bad.any()
-            if is_outside:
+            place, bad = self._place(expr, value[expr], extent)
+            if progress is not None and dim == max(progress.dims):
+                late = progress.not_yet([_wide(value[node.indices[d]]) for d in progress.dims])
+                bad = late if bad is None else bad | late
+            if bad is not None and bad.any():
                 wrong.append((node, dim, bad))
+            places.append(place)
         if array.size == 0:
-            return np.zeros(np.broadcast_shapes((1,) * self.rank, *(w.shape for w in where)), array.dtype)
-        return array[tuple(where)] if where else array.reshape((1,) * self.rank)
+            shapes = [value[expr].shape for expr in node.indices]
+            return np.zeros(np.broadcast_shapes((1,) * self.rank, *shapes), array.dtype)
+        return self._picked(array, list(zip(node.indices, places, strict=True)), value)
+
+    def _place(self, expr: Expr, index: Array, extent: int) -> tuple[_Place, Array | None]:
+        """Where a dimension is read, clamped to what there is; and where that lies outside."""
+        if index.size == 1:
+            number = int(index.item())
+            if 0 <= number < extent:
+                return number, None
+        if isinstance(expr, Axis):
+            begin, end = self.ranges[expr]
+            if 0 <= begin < end <= extent:
+                return slice(begin, end), None
+        index = _wide(index)
+        bad = (index < 0) | (index >= extent)
+        return (np.clip(index, 0, max(extent - 1, 0)) if bad.any() else index), bad
+
+    def _picked(self, array: Array, places: Sequence[tuple[Expr, _Place]], value: Mapping[Expr, Array]) -> Array:
+        """The elements at these places: a view where they are numbers and axes, turned as the dimensions lie here."""
+        part = np.asarray(array[tuple(p if isinstance(p, int) else slice(None) for _, p in places)])
+        rest = [(expr, p) for expr, p in places if not isinstance(p, int)]
+        dims = {self.dims[expr]: k for k, (expr, p) in enumerate(rest) if isinstance(expr, Axis)}
+        if len(dims) < len(rest) or not all(isinstance(p, slice) for _, p in rest):
+            return np.asarray(part[tuple(_wide(value[expr]) if isinstance(p, slice) else p for expr, p in rest)])
+        box: Array = np.asarray(part[tuple(p for _, p in rest)])
+        shape = [1] * self.rank
+        for d, k in dims.items():
+            shape[d] = box.shape[k]
+        return np.reshape(box.transpose([dims[d] for d in sorted(dims)]), shape)
 
     def _bounds(self, node: Read, array: Array) -> tuple[int, ...]:
         """The extents of what is read."""
-        if isinstance(self.op, Scan) and self.op.parts and self._is_state(node):
-            return tuple(evaluate_extent(e, self.sizes) for e in self.op.bounds_of(node))
-        return array.shape
+        return array.shape if self.progress is None else self.progress.bounds.get(node, array.shape)
 
     def _is_state(self, node: Read) -> bool:
         return self.progress is not None and node.tensor.op in self.progress.states
@@ -181,7 +245,7 @@ class PointGrid:
         def at(array: Array) -> Any:
             return array[tuple(0 if n == 1 else p for p, n in zip(point, array.shape, strict=True))].item()
 
-        reads = [e for e in topological((index,)) if isinstance(e, Read) and at(need[e])]
+        reads = [e for e in topological((index,)) if isinstance(e, Read) and e in need and at(need[e])]
         own = self.op.parts if isinstance(self.op, Scan) else ()  # a packed state is no tensor that the user knows
         named = [e for e in reads if not (own and self._is_state(e))]
         places = [", ".join(str(at(value[i])) for i in e.indices) or "()" for e in named]
@@ -235,9 +299,12 @@ def _needed(order: Sequence[Expr], roots: Mapping[Expr, Use], value: Mapping[Exp
     for root, use in roots.items():
         need[root] = everywhere if use is None else value[use] if isinstance(use, Expr) else use
     for node in reversed(order):
+        if node not in need:  # of another step
+            continue
         for child, condition in _uses(node, value):
-            here = _along(value[child], need[node] if condition is None else need[node] & condition)
-            need[child] = here if child not in need else need[child] | here
+            if child in value:
+                here = _along(value[child], need[node] if condition is None else need[node] & condition)
+                need[child] = here if child not in need else need[child] | here
     return need
 
 
@@ -248,6 +315,28 @@ def _along(value: Array, need: Array) -> Array:
     """
     one = tuple(d for d, (n, own) in enumerate(zip(need.shape, value.shape, strict=True)) if own == 1 < n)
     return np.asarray(need.any(axis=one, keepdims=True)) if one else need
+
+
+def _branch(node: Apply, value: Mapping[Expr, Array]) -> Expr | None:
+    """The branch that a choice takes at all points, if it is one."""
+    condition, taken, other = node.args
+    found = value[condition]
+    if found.size == 1:
+        return taken if found else other
+    return taken if found.all() else None if found.any() else other
+
+
+def _operands(node: Expr, value: Mapping[Expr, Array]) -> Sequence[Expr]:
+    """What is to be known before a node: nothing that no point needs."""
+    if isinstance(node, Reduce):
+        return node.children if node.where in value and value[node.where].any() else (node.where,)
+    if not (isinstance(node, Apply) and node.fn is Fn.SELECT):
+        return node.children
+    condition, taken, other = node.args
+    if condition not in value:
+        return (condition,)
+    branch = _branch(node, value)
+    return (taken, other) if branch is None else (branch,)
 
 
 def _uses(node: Expr, value: Mapping[Expr, Array]) -> Iterator[tuple[Expr, Array | None]]:

@@ -24,6 +24,7 @@ from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder,
 from tedsl.lang.traverse import operations_between, topological
 from tedsl.reference.folds import wide_type
 from tedsl.reference.grid import PointGrid, ScanProgress, TensorKey, boxes, fold_over, unknown_array
+from tedsl.reference.steps import StepWalk
 
 __all__ = ["evaluate_stages", "interpret"]
 
@@ -173,22 +174,18 @@ def _scan(op: Scan, values: Mapping[TensorKey, Array], sizes: Mapping[Var, int])
     results = [np.zeros(lengths, held_type(body.dtype)) for body in op.bodies]
     own = {(state.op, 0): array for state, array in zip(op.states, results, strict=True)}
     stage = _Stage(op, {**values, **own}, sizes)
-    order = op.nodes
-    inner = tuple(dict.fromkeys(a for node in order if isinstance(node, Reduce) for a in node.axes))
-    reduced = stage.ranges(inner, [(0, length) for length in stage.lengths(inner)])
-    states = frozenset(state.op for state in op.states)
-    turn = -1 if op.reverse else 1
+    inner = tuple(dict.fromkeys(a for node in op.nodes if isinstance(node, Reduce) for a in node.axes))
+    whole = stage.ranges((*op.axes, *inner), [(0, length) for length in (*lengths, *stage.lengths(inner))])
+    turn, walk = -1 if op.reverse else 1, StepWalk(op, sizes)
     for step in product(*(range(lengths[d])[::turn] for d in op.dims)):
         if 0 in lengths:
             break
-        now = dict(zip(op.dims, step, strict=True))
-        box = [(now[d], now[d] + 1) if d in now else (0, length) for d, length in enumerate(lengths)]
-        grid = stage.grid({**stage.ranges(op.axes, box), **reduced}, ScanProgress(states, op.dims, step, op.reverse))
-        found = grid.evaluate(dict.fromkeys(op.bodies), order)
-        shape = tuple(end - start for start, end in box)
+        now = {axis: (whole[axis][0] + at, whole[axis][0] + at + 1) for axis, at in zip(op.steps, step, strict=True)}
+        found = walk.values(stage.grid({**whole, **now}, walk.progress(step)), step)
+        at = dict(zip(op.dims, step, strict=True))
+        place = tuple(slice(at[d], at[d] + 1) if d in at else slice(None) for d in range(len(lengths)))
         for result, body in zip(results, op.bodies, strict=True):
-            part = found[body].reshape(found[body].shape[: len(box)])
-            result[tuple(slice(*piece) for piece in box)] = np.broadcast_to(part, shape)
+            result[place] = found[body].reshape(found[body].shape[: len(lengths)])
     if op.kept is not None:
         last = slice(op.kept) if op.reverse else slice(-op.kept, None)
         return [result[(slice(None),) * op.dims[0] + (last,)] for result in results]

@@ -11,7 +11,7 @@ import pytest
 
 import tedsl as te
 from autodiff import vjp
-from autodiff.checking import differences
+from autodiff.checking import probes
 
 RNG = np.random.default_rng(3)
 
@@ -156,9 +156,9 @@ class TestNoDependence:
 
 
 def test_elements_are_moved_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a program with an axis more: a scan that was interpreted once for each of them took a minute."""
+    """By a program with an axis more, those of several inputs in turn: a scan is walked once for all of them."""
     calls = []
-    monkeypatch.setattr(differences, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
+    monkeypatch.setattr(probes, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
     x, n = te.placeholder((6, 7), "float64", name="x"), te.var("n")
     y = te.placeholder((n,), "float64", name="y")
     h = te.scan((6, 7), lambda h, t, i: x[t, i] * y[i] + te.select(t > 0, te.sin(h[t - 1, i]), 0.0))
@@ -166,22 +166,35 @@ def test_elements_are_moved_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [p.checked for p in report.pairs] == [42, 7]
     a = te.placeholder((), "float64", name="a")
     assert [p.checked for p in te.gradcheck(te.sin(a[()]) * x, [a, x]).pairs] == [1, 42]
-    assert len(calls) == 2 * (2 + 2 + 1)  # the value, the gradients, and parts of what is moved
+    assert len(calls) == 2 * 2  # the value with its gradients, and what is moved
+
+
+def test_a_step_of_a_scan_is_evaluated_on_few_points_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All points of a step are, those of its sums among them: fewer elements are moved where these are many."""
+    w, x = te.placeholder((3, 3), "float64", name="w"), te.placeholder((2, 3), "float64", name="x")
+    h = te.scan([(2, 3)], lambda h, t: te.tanh(w @ te.where(t == 0, 0.0, h[t - 1]) + x[t]))
+    calls = []
+    monkeypatch.setattr(probes, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
+    for limit, evaluations in ((9 * 9, 8), (9 * 17, 4), (1 << 20, 1)):  # nine points, four moves of an element
+        calls.clear()
+        monkeypatch.setattr(probes, "STEP_LIMIT", limit)
+        assert [p.checked for p in te.gradcheck(h, [w, x]).pairs] == [9, 6]
+        assert len(calls) == 1 + evaluations
 
 
 @pytest.mark.parametrize(("limit", "evaluations"), [(2000, 2), (999, 4), (1 << 22, 1)])
 def test_large_programs_are_moved_in_little_memory(
     limit: int, evaluations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thirty-two elements at once hold the tensors of a program a hundred and sixty times."""
+    """Sixteen elements at once hold the tensors of a program sixty-five times."""
     calls = []
-    monkeypatch.setattr(differences, "LIMIT", limit)
-    monkeypatch.setattr(differences, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
+    monkeypatch.setattr(probes, "LIMIT", limit)
+    monkeypatch.setattr(probes, "interpret", lambda *args: calls.append(args) or te.interpret(*args))
     n = te.var("n")
     x, y = te.placeholder((4,), "float64", name="x"), te.placeholder((n, 4), "float64", name="y")
-    z = te.compute((n, 4), lambda i, j: x[j] * y[i, j])  # 200 numbers, five for each element that is moved
+    z = te.compute((n, 4), lambda i, j: x[j] * y[i, j])  # 200 numbers; four rows for each element, and one
     assert te.gradcheck(z, [x], {x: np.arange(4.0), y: np.ones((50, 4))}).pairs[0].checked == 4
-    assert len(calls) == 2 + evaluations  # the value, the gradient, and what is moved
+    assert len(calls) == 1 + evaluations  # the value with the gradient, and what is moved
 
 
 def test_a_program_of_ones_own_evaluates_each() -> None:
@@ -194,7 +207,7 @@ def test_a_program_of_ones_own_evaluates_each() -> None:
         return (kernel(feeds[x]),) if len(feeds) == 1 else te.interpret(list(tensors), feeds)
 
     assert te.gradcheck(te.exp(x), x, np.linspace(0, 1, 3), evaluate=evaluate).ok
-    assert len(seen) == 2 + 5 * 3
+    assert len(seen) == 2 + 4 * 3
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-8])
