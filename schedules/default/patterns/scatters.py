@@ -31,7 +31,7 @@ from schedules.directives import (
     Unroll,
     Vectorize,
 )
-from schedules.loops import nest_of
+from schedules.loops import Level, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.checks import checked_as
 from tedsl.analysis.iteration import free_dimensions
@@ -52,6 +52,7 @@ BLOCKS = 8
 TASKS = 16  # pieces of a loop for threads: one element of it may be little work
 PIECE = 256  # points whose indices and values are computed at a time
 POINTS = 64  # the same where they have rows of values
+MOST_WRITTEN = 800  # nodes of all iterations of a short loop: beside so many the loop costs nothing
 MOST_LANES = 32  # of a row of values: a point's row is written out, which costs compiling time and registers
 
 
@@ -356,7 +357,7 @@ class _Table:
         loops = [*([block] if block else []), *outer, *ordered, *inner]
         if len(loops) > 1:
             say.append(Reorder(stage=made.name, loops=tuple(loops)))
-        if is_short:
+        if is_short and (len(self.chain) > 1 or _is_little(made, short)):
             say.append(Unroll(stage=made.name, loop=short.name))
         if block is not None:
             say.append(Parallel(stage=made.name, loop=block))
@@ -396,6 +397,15 @@ def _tasks(made: Operation, definition: Definition, loop: str, extent: int) -> t
         outer,
         inner,
     ]
+
+
+def _is_little(made: Scatter, loop: Level) -> bool:
+    """Whether what hangs on a loop, written out for each of its iterations, is not much."""
+    hanging: set[object] = set(loop.origin)
+    for node in topological((*made.index, made.value, made.guard)):
+        if not hanging.isdisjoint(node.children):
+            hanging.add(node)
+    return len(hanging) * (loop.constant or 0) <= MOST_WRITTEN
 
 
 def _run_of(points: Sequence[Axis], least: int) -> Axis | None:

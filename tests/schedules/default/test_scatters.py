@@ -220,3 +220,16 @@ def test_one_number_for_all_points_of_a_scatter() -> None:
     given = floats(3, 2)
     found = te.evaluate(y, {x: given, rows: np.array([2, 2], "int32")})
     np.testing.assert_allclose(found, [[0, 0], [0, 0], [2 * np.sin(np.sin(given[0, 0]))] * 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("terms", "written"), [(1, True), (40, False)])
+def test_short_loops_are_written_out_where_that_is_little(terms: int, *, written: bool) -> None:
+    x = te.placeholder((400, 12, 64), name="x")
+    i, j, k = te.reduce_axis(400, "i"), te.reduce_axis(64, "j"), te.reduce_axis(12, "k")
+    place = te.cast(te.clip(x[i, k, j], 0, 7), "int32")
+    value = sum(te.abs(x[i, k, j] - n) for n in range(terms))
+    y = te.scatter((400, 8, 64), [i, j, k], (i, place, j), value, name="y")
+    kernel = te.build(x, y)
+    assert ("unrolled k.k in" in str(kernel.loop_nest())) == written
+    array = RANDOM.integers(0, 8, x.shape).astype(np.float32)
+    np.testing.assert_array_equal(kernel(array), te.interpret(y, {x: array}))
