@@ -17,7 +17,7 @@ from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Compute, Tensor
 from tedsl.lang.traverse import asked_inside, conjuncts, free_axes, reads_of, substitute_all, topological
 
-__all__ = ["lift_reductions", "lifted"]
+__all__ = ["lift_reductions", "lifted", "without"]
 
 
 def lift_reductions(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from operator import is_
 
 from tedsl.lang import functions as fn
@@ -24,11 +25,10 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.guards import guards_of
-from tedsl.lang.lift import lift_reductions
+from tedsl.lang.lift import lift_reductions, without
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.tensor import AUTHOR_RULES, Scan, ScanState, Shape, StepPart, StepStage, Tensor
 from tedsl.lang.traverse import (
-    conjuncts,
     free_axes,
     operations_between,
     reads_of,
@@ -215,18 +215,18 @@ def _stages_of(states: Sequence[StepState], what: str) -> list[StepStage]:
 
 
 def _needed(steps: Sequence[Axis], states: Sequence[StepState], stages: Sequence[StepStage]) -> dict[StepStage, Expr]:
-    """At which steps each stage is read."""
+    """At which steps each stage is read, by any element: of `t > 0 & i == 0 | t > 0 & i == 1` that is `t > 0`."""
     known = set(steps)
     needed: dict[StepStage, Expr] = dict.fromkeys(stages, FALSE)
 
     def use(bodies: Sequence[Expr], condition: Expr) -> None:
+        asked: dict[StepStage, dict[Expr, None]] = {}
         for node, guard in guards_of(bodies, (condition,) * len(bodies)).items():
             if isinstance(node, Read) and isinstance(node.tensor.op, StepStage):
-                asked: Expr = TRUE
-                for part in conjuncts(guard):
-                    if known.issuperset(free_axes(part)) and not reads_of((part,)):
-                        asked = fn.logical_and(asked, part)
-                needed[node.tensor.op] = fn.logical_or(needed[node.tensor.op], asked)
+                of_elements = {n for n in topological(guard) if isinstance(n, (Axis, Read)) and n not in known}
+                asked.setdefault(node.tensor.op, {})[without(guard, of_elements)] = None
+        for op, conditions in asked.items():
+            needed[op] = reduce(fn.logical_or, conditions, needed[op])
 
     use([s.body for s in states], TRUE)
     for op in reversed(stages):

@@ -300,6 +300,77 @@ def test_stages_run_only_at_the_steps_that_read_them() -> None:
         close(found, rows)
 
 
+# What a stage is asked for by several readers, each under conditions of its own
+
+ELEMENT_CONDITIONS: list[tuple[Callable[..., Any], Callable[..., bool]]] = [
+    (lambda i, t: i == 0, lambda i, t, w: i == 0),
+    (lambda i, t: i == 1, lambda i, t, w: i == 1),
+    (lambda i, t: i < 2, lambda i, t, w: i < 2),
+    (lambda i, t: ~(i < 2), lambda i, t, w: i >= 2),
+    (lambda i, t: (i == 0) | (i == 2), lambda i, t, w: i in (0, 2)),
+    (lambda i, t: (i > 0) & (t > 1), lambda i, t, w: i > 0 and t > 1),
+    (lambda i, t: (i > t) | (t % 2 == 0), lambda i, t, w: i > t or t % 2 == 0),
+    (lambda i, t: v0[i] > 0.5, lambda i, t, w: w[i] > 0.5),
+    (lambda i, t: te.select(t == 2, v0[i] > 0.5, i < 1), lambda i, t, w: w[i] > 0.5 if t == 2 else i < 1),
+]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    terms=st.lists(
+        st.tuples(st.sampled_from(ELEMENT_CONDITIONS), st.booleans(), st.booleans(), st.integers(0, 1)), min_size=2,
+        max_size=4,
+    ),
+    is_smooth=st.booleans(),
+)  # fmt: skip
+def test_a_stage_of_several_readers_is_computed_where_all_of_them_may_ask(terms: Any, is_smooth: bool) -> None:
+    def step(v: Any, t: Any) -> Any:
+        total = te.compute((4,), lambda i: te.sum(lambda k: A[i, k] * v[t - 1, k]), name="total")
+        other = te.sin(total) if is_smooth else 0.5 * total
+        stages = (total, other)
+
+        def element(i: Any) -> Any:
+            found = 0.0
+            for (holds, _), is_nested, is_otherwise, stage in terms:
+                value, rest = stages[stage][i], -stages[1 - stage][3 - i] if is_otherwise else 0.0
+                term = te.select(holds(i, t), value, rest)
+                found = te.select(holds(i, t), term, found) if is_nested else found + term
+            return found
+
+        moved = te.compute((4,), element)
+        return te.where(t == 0, v0, moved)
+
+    matrix, first = CHANCE.random((4, 4)), CHANCE.random(4)
+    rows = [first]
+    for t in range(1, 5):
+        total = matrix @ rows[-1]
+        stages = (total, np.sin(total) if is_smooth else 0.5 * total)
+        rows.append(np.zeros(4))
+        for i in range(4):
+            found = 0.0
+            for (_, holds), is_nested, is_otherwise, stage in terms:
+                rest = -stages[1 - stage][3 - i] if is_otherwise else 0.0
+                term = stages[stage][i] if holds(i, t, first) else rest
+                found = (term if holds(i, t, first) else found) if is_nested else found + term
+            rows[-1][i] = found
+    for found in both(te.scan([(5, 4)], step), {A: matrix, v0: first}):
+        close(found, rows)
+
+
+def test_a_stage_that_one_reader_asks_for_at_the_first_step_is_refused() -> None:
+    def step(v: Any, t: Any) -> Any:
+        norm = te.sqrt((v[t - 1] ** 2).sum())
+        moved = te.compute(
+            (4,), lambda i: te.select((i == 0) & (t > 0), norm[()], 0.0) + te.select(i == 1, norm[()], 0.0)
+        )
+        return te.where(t == 0, v0, moved) + te.compute((4,), lambda i: te.select(i == 3, norm[()], 0.0))
+
+    h = te.scan([(5, 4)], step)
+    for run in (te.interpret, te.evaluate):
+        with pytest.raises(IndexError, match=r"index `t - 1` .* is out of bounds: it is -1 at t = 0"):
+            run(h, {v0: np.ones(4)})
+
+
 # Errors
 
 
