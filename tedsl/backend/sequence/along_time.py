@@ -27,6 +27,7 @@ from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
+from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between
 
@@ -217,6 +218,7 @@ class _Plan:
         self.finals: dict[Given, Tensor] = {}
         self.carries: dict[tuple[Tensor, int], int] = {}  # what scans left, and at which step
         self.kernels: dict[tuple[Segment, int], tuple[SingleKernel, SegmentProgram]] = {}
+        self.equal: dict[str, SingleKernel] = {}  # kernels by the structure of their programs
         self.firsts: dict[Segment, int] = {}  # the steps of the first turn
         self.again: set[int] = set()
 
@@ -300,7 +302,9 @@ class _Plan:
             inputs, outputs = tuple(made.inputs.values()), tuple(made.outputs.values())
             program = Compilation(inputs, outputs, name, self.program.target, self.program.planner)
             apart = any(_lies_apart(given, tensor) for given, tensor in (made.inputs | made.outputs).items())
-            kernel = SingleKernel(program, DENSE if apart else None)
+            kernel = self.equal.setdefault(
+                structural_key(outputs, inputs), SingleKernel(program, DENSE if apart else None)
+            )
             self.kernels[alike, turn] = kernel, made
         return self.kernels[alike, turn]
 

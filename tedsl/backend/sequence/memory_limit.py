@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from tedsl.analysis.sizes import concrete_shape
@@ -175,11 +174,14 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
 
 def _along_time(cuts: Cuts, most: int) -> StepPlan | None:
     """The program in the longest segments that fit; None where even those that need the least do not."""
-    if cuts.is_ample(most) or cuts.peak(cuts.frugal) <= most:
-        for found in chain(cuts.within(most), [cuts.frugal]):
-            if _fits(found, cuts.peak, most):
-                return found
-    return None
+    if not (cuts.is_ample(most) or cuts.peak(cuts.frugal) <= most):
+        return None
+
+    def ways() -> Iterator[StepPlan]:
+        yield from cuts.within(most)
+        yield cuts.frugal  # several plans, made where none of the others fits
+
+    return next((found for found in ways() if _fits(found, cuts.peak, most)), None)
 
 
 def _fits(plan: StepPlan, peak_of: Callable[[StepPlan], int], most: int) -> bool:

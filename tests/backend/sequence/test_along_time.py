@@ -475,6 +475,23 @@ def test_the_memory_that_a_refusal_names_is_enough(
     assert named - 103 <= lean.program.peak_bytes <= named
 
 
+def test_ample_memory_needs_no_plan_of_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three plans of the least were made beside the one that was taken; later segments forward are one kernel."""
+    planned = []
+    plan = along_time._Plan.plan
+    monkeypatch.setattr(along_time._Plan, "plan", lambda self: planned.append(self) or plan(self))
+    steps, n = 400, 24
+    k, source = te.placeholder((n,), name="k"), te.placeholder((steps,), name="source")
+    u = te.scan(
+        (steps, n), lambda u, t, x: te.select(t == 0, k[x], u[t - 1, x] + k[x] * u[t - 1, (x + 1) % n] + source[t])
+    )
+    loss = te.compute((), lambda: te.sum(lambda x: u[steps - 1, x] ** 2))
+    te.build([k, source], [loss, *te.differentiate(loss, [k])], memory="24KB")
+    assert len(planned) == 1
+    kernels = {id(kernel) for kernel, _ in planned[0].kernels.values()}
+    assert (len(planned[0].kernels), len(kernels)) == (6, 5)
+
+
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.builds(heat, st.integers(8, 40), st.integers(40, 300), st.integers(1, 2)),
