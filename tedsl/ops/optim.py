@@ -36,6 +36,7 @@ from tedsl.ops.nest_updates import check_stepped, init, update
 from tedsl.ops.op import op
 from tedsl.ops.optimizer_options import OPTIONS, at_rate, check_bound, check_made, check_options, rate_of, written
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
+from tedsl.ops.purity import called, with_called_parts
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.derivatives import value_and_grad
@@ -481,13 +482,14 @@ class FunctionStep:
                 ) from error
             count, kept = slots["count"] + 1, _tensors(params)
             own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
-            news = _advanced(at_rate(optimizer, rate), kept, _tensors(gradients), own, count, clip)
+            given = at_rate(optimizer, rate), kept, _tensors(gradients), own, count, clip
+            news = called(_advanced, given)
             first, *rest = (_refilled(params, column) for column in zip(*news, strict=True))
             return value, first, {"count": count, **dict(zip(optimizer.slots, rest, strict=True))}
 
         step.__name__ = f"step_of_{name_of(f)}"
         unspoken = _as_parameters_of(f, step)
-        self.function, self.optimizer, self._run = f, optimizer, jit(step, **worth)
+        self.function, self.optimizer, self._run = f, optimizer, jit(with_called_parts(step), **worth)
         self._run.signature.unspoken = unspoken
         self._run.signature.label = f"train_step of {name_of(f)}"
         self.options = {"has_aux": has_aux, "clip": clip, **worth}

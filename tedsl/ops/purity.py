@@ -18,7 +18,7 @@ from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.signature import leaves
 
-__all__ = ["Watch", "called", "has_extern", "watched"]
+__all__ = ["Watch", "called", "has_extern", "is_composed", "watched", "with_called_parts"]
 
 
 @dataclass(eq=False)
@@ -63,6 +63,20 @@ def called(
     finally:
         _WATCH.reset(token)
     return first
+
+
+_COMPOSED = "_calls_parts"
+
+
+def with_called_parts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of this package that calls each of those that people gave by `called`, and runs once itself."""
+    setattr(function, _COMPOSED, True)
+    return function
+
+
+def is_composed(function: Callable[..., Any]) -> bool:
+    """Whether a function is one `with_called_parts`."""
+    return hasattr(function, _COMPOSED)
 
 
 def has_extern(outputs: Sequence[Tensor]) -> bool:

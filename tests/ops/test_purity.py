@@ -63,21 +63,56 @@ def test_state_is_found_in_a_training_step() -> None:
         step(step.start(X), X)
 
 
-def test_what_derives_from_a_function_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
+def test_state_is_found_in_an_optimizer_of_ones_own() -> None:
+    c = counted()
+
+    @dataclasses.dataclass(frozen=True)
+    class Descent:
+        lr: float = 0.1
+        slots: tuple[str, ...] = ()
+
+        def step(self, param: te.Tensor, grad: te.Tensor, slots: Any, count: te.Tensor) -> tuple[te.Tensor, ...]:
+            return (te.compute(param.shape, lambda i: param[i] - grad[i] * c()),)
+
+    step = optim.train_step(lambda p, x: ((p * x) ** 2).sum(), optimizer=Descent())
+    with pytest.raises(ValueError, match="two traces of its function differ"):
+        step(step.start(X), X)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is called, in order, beside `loss`: derivations."""
+    found: list[str] = []
     derive = te.differentiate
 
     def derived(*args: Any, **kwargs: Any) -> Any:
-        calls.append("derived")
+        found.append("derived")
         return derive(*args, **kwargs)
 
+    monkeypatch.setattr("tedsl.ops.transforms.derivatives.differentiate", derived)
+    return found
+
+
+def test_what_derives_from_a_function_runs_once(calls: list[str]) -> None:
     def loss(x: Any) -> Any:
         calls.append("loss")
         return (x**3).sum()
 
-    monkeypatch.setattr("tedsl.ops.transforms.derivatives.differentiate", derived)
     slope = te.grad(loss)
     np.testing.assert_allclose(slope(X), 3 * X)
     assert calls == ["loss", "loss", "derived"]
     np.testing.assert_allclose(slope(2 * X), 12 * X)
+    assert len(calls) == 3
+
+
+def test_a_training_step_derives_once(calls: list[str]) -> None:
+    def loss(p: Any, x: Any) -> Any:
+        calls.append("loss")
+        return ((p * x) ** 2).sum()
+
+    step = optim.train_step(loss, optimizer=optim.SGD(0.1))
+    value, state = step(step.start(X), X)
+    assert calls == ["loss", "loss", "derived"]
+    np.testing.assert_allclose((value, state.params[0]), (3, 0.8), rtol=1e-6)
+    step(state, X)
     assert len(calls) == 3

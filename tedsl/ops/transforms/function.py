@@ -19,7 +19,7 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Tensor
 from tedsl.ops.op import Op
-from tedsl.ops.purity import called
+from tedsl.ops.purity import called, is_composed
 from tedsl.ops.routines import USUAL, Worth, copied
 from tedsl.ops.signature import OpCall, Signature, Static, map_leaves
 from tedsl.ops.transforms.numbers import with_arrays
@@ -123,6 +123,8 @@ def traceable(f: Any, what: str) -> Callable[..., Any]:
     def plain(*args: Any, **kwargs: Any) -> Any:
         return _whole(f(*args, **kwargs))
 
+    if is_composed(f):
+        return lambda *args, **kwargs: plain(*opened(args), **opened(kwargs))
     return lambda *args, **kwargs: called(plain, opened(args), opened(kwargs), closed)
 
 
