@@ -1,7 +1,8 @@
 """Range inference: the extents of axes written without one, from every use as an index.
 
 A read `A[c*i + d]` of an extent n holds i below (n - 1 - d) // c + 1. A plain read (`A[i]`) is exact: two plain reads
-must agree. Shifted ones only bound; the smallest bound wins, and bounds that cannot be compared are an ambiguity.
+must agree. Shifted ones only bound; the smallest bound wins, and bounds of which neither is the smallest for all sizes
+are an ambiguity.
 A mirrored read (`A[d - c*i]`) holds i below d // c + 1; it counts for an axis that is read in no other way.
 A read under a guard (`select`, `where=`) need only be in bounds where the guard holds: it counts for an axis that no
 other read bounds, and not at all where the guard is that very bound, as in `A.at(i - 1, mode="zero")`.
@@ -10,10 +11,12 @@ other read bounds, and not at all where the guard is that very bound, as in `A.a
 from __future__ import annotations
 
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.errors import user_location
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
-from tedsl.lang.extents import same_extent, simplify_extent
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.guards import guards_of
+from tedsl.lang.intervals import range_of
 from tedsl.lang.polynomials import Affine, atom_form, form_over
 from tedsl.lang.traverse import conjuncts, topological
 
@@ -108,19 +111,35 @@ def _combined(axis: Axis, bounds: list[_Bound], what: str) -> Expr:
             best_exact |= exact
             continue
         gap = simplify_extent(extent - best)
-        if not isinstance(gap, Const) or (exact and best_exact):
+        least, most = range_of(_with_remainders(gap))
+        if least < 0 < most or (exact and best_exact):
             word = "contradictory" if isinstance(gap, Const) else "ambiguous"
             raise ValueError(
                 f"{what} at {user_location()}: the range of axis {axis.name!r} is {word}: {best} from {best_use}, but "
                 f"{extent} from {use}; {_spelled([axis])}"
             )
-        if gap.value < 0:
+        if least < 0:
             best, best_exact, best_use = extent, exact, use
     if isinstance(best, Const) and best.value < 0:
         raise ValueError(
             f"{what} at {user_location()}: the range of axis {axis.name!r} would be negative, from {best_use}"
         )
     return best
+
+
+def _with_remainders(extent: Expr) -> Expr:
+    """`n - n // 64 * 64` as `n % 64`: what is divided and multiplied again is within bounds."""
+    form = form_over(extent, lambda node, forms: atom_form(node))
+    assert form is not None
+    found: Expr = Const(form.constant, INT32)
+    for monomial, factor in form.terms.items():
+        atom = monomial[0]
+        by = number(atom.args[1]) if isinstance(atom, Apply) and atom.fn is Fn.FLOORDIV and len(monomial) == 1 else None
+        if by and isinstance(atom, Apply) and factor % by == 0:
+            found = found + factor // by * (atom.args[0] - atom.args[0] % by)
+        else:
+            found = found + Affine({monomial: factor}).to_expr()
+    return simplify_extent(found)
 
 
 def _refuse(unknown: list[Axis], uses: list[_Use], what: str) -> None:

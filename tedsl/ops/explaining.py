@@ -40,7 +40,7 @@ def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
             if first[id(traced)] is not specs:  # other extents of the same program
                 continue
             lines += [f"  {_call(definition, traced)}", *(f"    {line}" for line in _about(definition, specs, traced))]
-        lines += [f"  {line}" for line in _made(definition)]
+        lines += [f"  {line}" for line in (*_numbers("", definition), *_made(definition))]
     return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))
 
 
@@ -92,6 +92,13 @@ def _made(definition: Definition) -> Iterator[str]:
         for trace in dict.fromkeys(routine.traces.values()):
             if isinstance(routine, Pullback) or trace.kernels:
                 yield f"{path}, on ({', '.join(map(repr, trace.inputs))}): {_state(trace)}"
+        yield from _numbers(f"{path}, ", routine)
+
+
+def _numbers(path: str, routine: Routine) -> Iterator[str]:
+    """Why there is a kernel for each shape, where one for all was tried."""
+    for reason in routine.needs_numbers:
+        yield f"{path}a kernel for each shape; with symbols for extents: {' '.join(reason.split())}"
 
 
 def _state(traced: TracedRoutine) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -115,7 +114,7 @@ class Routine:
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], TracedRoutine] = {}
         self._exact: dict[tuple[Spec, ...], TracedRoutine] = {}
-        self._open: dict[Pattern, TracedRoutine | None] = {}
+        self._open: dict[Pattern, TracedRoutine | str] = {}  # with symbols, or why there is none
         self.made: dict[Any, Routine] = {}
 
     def trace(self, inputs: Tensors) -> tuple[Tensors, Any]:
@@ -190,7 +189,8 @@ class Routine:
             return None
         if not is_numeric(specs):
             return None  # symbols of the caller's
-        known = (t for pattern, t in list(self._open.items()) if t is not None and fits(pattern, specs))
+        opened_before = list(self._open.items())
+        known = (t for pattern, t in opened_before if isinstance(t, TracedRoutine) and fits(pattern, specs))
         found = next(known, None)
         if found is None:
             for pattern in self.patterns(specs):
@@ -202,20 +202,30 @@ class Routine:
 
     def _opened(self, pattern: Pattern, specs: tuple[Spec, ...]) -> TracedRoutine | None:
         """The routine for a pattern, made once; None where the function needs numbers, or other ones to be equal."""
-        if pattern not in self._open:
-            found = None
-            with suppress(Exception):
-                made = self._trace(opened(pattern), pattern)
-                found = made if self.symbolic or self._has_known_dtypes(made, specs) else None
+        found = self._open.get(pattern)
+        if found is None:
+            try:
+                found = self._trace(opened(pattern), pattern)
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+            else:
+                found = (None if self.symbolic else self._other_dtypes(found, specs)) or found
             self._open[pattern] = found
-        return self._open[pattern]
+        return found if isinstance(found, TracedRoutine) else None
 
-    def _has_known_dtypes(self, found: TracedRoutine, specs: tuple[Spec, ...]) -> bool:
-        """Whether results have the dtypes that they have with numbers: beside a uint8 only a number is weak."""
+    @property
+    def needs_numbers(self) -> list[str]:
+        """Why it was compiled for single shapes where symbols were tried."""
+        tried = [] if self.symbolic else list(self._open.values())
+        return list(dict.fromkeys(reason for reason in tried if isinstance(reason, str)))
+
+    def _other_dtypes(self, found: TracedRoutine, specs: tuple[Spec, ...]) -> str | None:
+        """Which results do not have the dtypes that they have with numbers: beside a uint8 only a number is weak."""
         numeric = ((s, t) for s, t in list(self.traces.items()) if not t.is_symbolic and is_numeric(s))
         alike = (t for s, t in numeric if kind_of(s) == kind_of(specs))
         known = next(alike, None) or self._trace(specs)
-        return [t.dtype for t in found.outputs] == [t.dtype for t in known.outputs]
+        pairs = [(a, b.dtype) for a, b in zip(found.outputs, known.outputs, strict=True) if a.dtype != b.dtype]
+        return f"{pairs[0][0]!r} would be what is {pairs[0][1]} with numbers" if pairs else None
 
     def _trace(self, specs: tuple[Spec, ...], pattern: Pattern | None = None) -> TracedRoutine:
         inputs = self.placeholders(specs)

@@ -9,6 +9,7 @@ import pytest
 
 import tedsl as te
 
+CHANCE = np.random.default_rng(3)
 n, m = te.var("n"), te.var("m")
 A = te.placeholder((6, 7), name="A")
 B = te.placeholder((7, 5), name="B")
@@ -96,6 +97,32 @@ def test_every_inferred_range_is_the_largest_in_bounds() -> None:
 def test_refusals_list_what_was_found(body: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         te.compute(body)
+
+
+@pytest.mark.parametrize("hop", [1, 3, 4])
+def test_a_window_is_the_shorter_of_two_bounds_at_every_size(hop: int) -> None:
+    n = te.var("n")
+    x, taps = te.placeholder((n,), "float64", name="x"), te.placeholder((5, 2), "float64", name="taps")
+    count = (n - 5) // hop + 1
+    here = te.compute((count, 2), lambda t, f: te.sum(lambda k: x[t * hop + k] * taps[k, f]))
+    first = te.compute((count, 2), lambda t, f: te.sum(lambda k: taps[k, f] * x[t * hop + k]))
+    run = te.build([x, taps], [here, first])
+    weights = CHANCE.random((5, 2))
+    for size in range(5, 15):
+        values = CHANCE.random(size)
+        rows = [values[t * hop : t * hop + 5] @ weights for t in range((size - 5) // hop + 1)]
+        for found in run(values, weights):
+            np.testing.assert_allclose(found, rows, rtol=1e-12)
+
+
+def test_bounds_of_which_either_may_be_the_shorter_are_ambiguous() -> None:
+    n = te.var("n")
+    x, taps = te.placeholder((n,)), te.placeholder((5,))
+    for count in ((n - 3) // 4 + 1, (n - 5) // 4 * 3):
+        with pytest.raises(ValueError, match="range of axis 'k' is ambiguous"):
+            te.compute((count,), lambda t: te.sum(lambda k: x[t * 4 + k] * taps[k]))
+    with pytest.raises(ValueError, match="range of axis 'k' is ambiguous"):  # both say what k is
+        te.compute((), lambda: te.sum(lambda k: x[k] * te.placeholder((n // 4 * 4,))[k]))
 
 
 def test_ranges_of_scatters_and_custom_reducers() -> None:

@@ -558,6 +558,35 @@ def test_explain_tells_a_program_for_all_extents_once() -> None:
     assert str(op.explain()).count("for all extents") == 1
 
 
+def test_explain_tells_why_there_is_a_kernel_for_each_shape() -> None:
+    counted = te.op(lambda x: sum((x[k] for k in range(x.shape[0])), 0.0), name="counted")
+    halves = te.op(lambda x: te.compute((x.shape[0] // 2,), lambda i: x[2 * i]), name="halves")
+    for n in range(3, 7):
+        counted(np.ones(n, "float32"))
+    assert "a kernel for each shape" not in str(counted.explain())
+    for n in range(3, 10):
+        np.testing.assert_array_equal(counted(np.ones(n, "float32")), n)
+        halves(np.ones(n, "float32"))
+    with pytest.raises(TypeError) as error:
+        te.op(counted.function, name="counted", symbolic=True)(np.ones(3, "float32"))
+    told = [line for line in str(counted.explain()).splitlines() if "a kernel for each shape" in line]
+    assert told == [f"  a kernel for each shape; with symbols for extents: TypeError: {error.value}"]
+    assert "a kernel for each shape" not in str(halves.explain())
+
+
+def test_explain_tells_why_a_derivative_has_a_kernel_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routines, "MOST_SHAPES", 1)
+
+    @te.op
+    def by_number(x: te.Tensor) -> te.Tensor:
+        return x * (2.0 if isinstance(x.shape[0], int) else [1.0][x.shape[0]])
+
+    gradient = te.grad(lambda x: by_number(x).sum())
+    for n in (3, 4):
+        gradient(np.ones(n))
+    assert "a kernel for each shape; with symbols for extents: TypeError" in str(gradient.explain())
+
+
 def test_explain_tells_each_derivative_once() -> None:
     op = te.op(softmax.function, name="explained")
     for rows in (2, 3):
