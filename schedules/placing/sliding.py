@@ -147,8 +147,8 @@ def _rows(
     above: Sequence[_Rows] | None,
 ) -> list[_Row]:  # fmt: skip
     """A read along one dimension, by every way in which its reader is read in turn."""
-    along = [a for a in free_axes(row) if steps.get(a, 0)]
     form = affine_of(held(row))
+    along = [] if form is None else [a for a in free_axes(form.to_expr()) if steps.get(a, 0)]
     if len(along) != 1 or form is None:
         return []
     (moving,) = along

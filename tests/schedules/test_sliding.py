@@ -210,3 +210,15 @@ def test_beside_a_window(names: str, is_shared: bool) -> None:
     )
     feed = np.random.default_rng(0).random((rows + 40, columns), dtype="float32")
     np.testing.assert_allclose(te.build(given, out)(feed), te.interpret(out, {given: feed}), rtol=1e-5)
+
+
+def test_a_place_that_stands_still_though_the_loop_is_named() -> None:
+    """Blocks of four in blocks of two: (4 * io + ii) % 2 does not move with io, which was an error of ours."""
+    out = te.compute((ROWS - 1, 4), lambda y, x: A[y, x] + A[y + 1, x], name="out")
+    s = te.Schedule(out)
+    s[out].pack(A, ("0o", "1", "0i"), (4, 0), "fours")
+    s["fours"].pack(A, ("0i", "0o", "1"), (2, 0), "twos")
+    s["twos"].compute_at("fours", "d0o").hoist_storage()
+    np.testing.assert_array_equal(te.build(A, out, s)(FEED), FEED[:-1] + FEED[1:])
+    s["twos"].store_root()
+    np.testing.assert_array_equal(te.build(A, out, s)(FEED), FEED[:-1] + FEED[1:])
