@@ -77,3 +77,31 @@ def test_schedules_of_pipelines_never_change_a_result(seed: int) -> None:
     expected = te.interpret(outputs, {A: values})
     for mine, theirs in zip(kernel(values), expected, strict=True):
         np.testing.assert_array_equal(mine, theirs, err_msg=drawing.schedule.code())
+
+
+@pytest.mark.parametrize("kind", ["stage", "cached", "packed", "packed in blocks"])
+@pytest.mark.parametrize("rows", ["known", "unknown"])
+def test_whole_stages_are_read_in_fused_loops_inside_others(kind: str, rows: str) -> None:
+    """Of the row that is a quotient of the fused loop Halide knew no end: the kernel failed at what it read."""
+    n: Any = te.var("n") if rows == "unknown" else 23
+    x = te.placeholder((n, 17), name="x")
+    twice = te.compute((n, 17), lambda i, j: x[i, j] * 2, name="twice")
+    source = twice if kind == "stage" else x
+    near = te.compute((n - 2, 17), lambda i, j: source[i, j] + source.at(i + 1, j - 1, mode="zero"), name="near")
+    out = te.compute((n - 3, 17), lambda i, j: near[i, j] + near.at(i + 1, j - 1, mode="clamp"), name="out")
+    s = te.Schedule(out)
+    s[near].compute_at(out, "j")
+    if kind == "stage":
+        s[twice].compute_root().fuse("i", "j")
+    elif kind == "cached":
+        s[near].cache_read(x, "copy")
+        s["copy"].compute_root().fuse("d0", "d1")
+    else:
+        s[near].pack(x, *((["0", "1o", "1i"], (0, 4)) if kind == "packed" else (["0i", "0o", "1o", "1i"], (4, 4))))
+    s[near].fuse("i", "j")
+    value = np.random.default_rng(0).integers(-4, 5, (23, 17)).astype(np.float32)
+    below = np.zeros((21, 17), np.float32)
+    below[:, 1:] = value[1:22, :-1]
+    first = (value[:21] + below) * (2 if kind == "stage" else 1)
+    beside = first[np.minimum(np.arange(20) + 1, 20)][:, np.maximum(np.arange(17) - 1, 0)]
+    np.testing.assert_array_equal(te.build(x, out, s)(value), first[:20] + beside)

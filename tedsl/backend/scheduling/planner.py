@@ -14,8 +14,10 @@ from schedules.estimate.compiling import compile_ms
 from schedules.known_places import with_known_places
 from schedules.machine import Choices, assumed
 from schedules.placing.ahead import is_asked_ahead
+from schedules.placing.fused_reads import reads_in_fused_loops
 from schedules.placing.pieces import planned_pieces
 from schedules.placing.placement import placed
+from schedules.placing.places import Placement
 from schedules.placing.tiles import tiles_of
 from schedules.placing.warming import held_reads
 from schedules.plan import Plan
@@ -30,6 +32,7 @@ from tedsl.backend.lowering.stages import ANY_ARRAYS, Arrays, PlannedLoops
 from tedsl.backend.scheduling.apply import apply_plan, check_atomics, check_target, fix_sizes, shifts
 from tedsl.backend.scheduling.autoschedulers import apply_autoscheduler
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.expr import Read
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import operations_between
@@ -156,7 +159,7 @@ class Planner:
         lowered = lower(
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
-            pieces=planned_pieces(plan, places), held=held_reads(plan, places),
+            pieces=planned_pieces(plan, places), held=_held(plan, places),
             loops=_loops(plan, in_place=self.in_place),
             twice={op for name, op in stages.items() if added and shifts(plan, name)},
         )  # fmt: skip
@@ -206,6 +209,12 @@ class Planner:
         apply_autoscheduler(self.automatic, lowered, target, machine, deterministic=self.deterministic)
         fix_sizes(lowered)
         return lowered
+
+
+def _held(plan: Plan, places: Mapping[str, Placement]) -> dict[Read, tuple[int, ...]]:
+    """The reads that are brought into what there is, and along which dimensions."""
+    warmed, fused = held_reads(plan, places), reads_in_fused_loops(plan, places)
+    return {read: tuple({*warmed.get(read, ()), *fused.get(read, ())}) for read in {**warmed, **fused}}
 
 
 def _loops(plan: Plan, *, in_place: bool) -> dict[str, PlannedLoops]:
