@@ -18,7 +18,7 @@ from schedules.default.canonical.growing import growing
 from schedules.default.canonical.invariants import invariants_apart
 from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
-from schedules.default.canonical.views import is_view, through_views
+from schedules.default.canonical.views import is_view, over_product, through_views
 from schedules.default.common_sums import with_common_sums
 from schedules.default.costs import Costs, cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
@@ -240,7 +240,9 @@ def _rewrite(
         if plan_lookup(rw, original, op, machine):
             return
         op = _in_parts(rw, op, machine, plain=plain)
-        if plan_contraction(rw, original, op, machine, plain=plain):
+        written = over_product(op, may_pass)
+        sums = (op,) if written is None else (normal(written), op)
+        if any(plan_contraction(rw, original, made, machine, plain=plain) for made in sums):
             if kind is not None:
                 kind.note()
             return

@@ -109,7 +109,7 @@ NUMPY: dict[Fn, Callable[..., Any]] = {
     Fn.AND: np.logical_and, Fn.OR: np.logical_or, Fn.NOT: np.logical_not,
     Fn.BITAND: np.bitwise_and, Fn.BITOR: np.bitwise_or, Fn.BITXOR: np.bitwise_xor, Fn.INVERT: np.invert,
     Fn.LSHIFT: np.left_shift, Fn.RSHIFT: np.right_shift, Fn.SELECT: np.where, Fn.CAST: lambda x: x,
-    Fn.TERM: lambda x: x, Fn.STOP: lambda x: x,
+    Fn.TERM: lambda x: x, Fn.ROUNDED: lambda x: x, Fn.STOP: lambda x: x,
     Fn.EXP: np.exp, Fn.EXP2: np.exp2, Fn.EXPM1: np.expm1, Fn.LOG: np.log, Fn.LOG1P: np.log1p, Fn.LOG2: np.log2,
     Fn.LOG10: np.log10, Fn.SQRT: np.sqrt, Fn.RSQRT: lambda x: 1 / np.sqrt(x), Fn.CBRT: np.cbrt,
     Fn.SIN: np.sin, Fn.COS: np.cos, Fn.TAN: np.tan, Fn.ASIN: np.arcsin, Fn.ACOS: np.arccos, Fn.ATAN: np.arctan,

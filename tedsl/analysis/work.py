@@ -26,7 +26,7 @@ __all__ = ["Work", "flops_of", "work", "work_by_stage"]
 
 WHAT = "te.work"
 # Choosing and converting is not arithmetic.
-FREE = frozenset({Fn.SELECT, Fn.CAST, Fn.TERM, Fn.STOP, Fn.AND, Fn.OR, Fn.NOT})
+FREE = frozenset({Fn.SELECT, Fn.CAST, Fn.TERM, Fn.ROUNDED, Fn.STOP, Fn.AND, Fn.OR, Fn.NOT})
 
 Sizes = Mapping[Var, int]
 

@@ -16,6 +16,7 @@ from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Re
 from tedsl.lang.extents import simplify_extent
 from tedsl.lang.intervals import range_of
 from tedsl.lang.native import Native
+from tedsl.lang.operators import HOW_ADDED
 from tedsl.lang.phases import part_shown, unpacked
 from tedsl.lang.scalar_text import Names, shared_parts
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
@@ -220,7 +221,7 @@ class _Writer:
         node = shorter(node)
         if isinstance(node, Const):
             return _number(node)
-        if isinstance(node, Apply) and node.fn is Fn.TERM:  # how it is added does not show
+        if isinstance(node, Apply) and node.fn in HOW_ADDED:  # how it is added does not show
             return self.bare(node.args[0])
         if isinstance(node, (Var, Axis, Formal)):
             return Name(self.names.of(node)), ATOM

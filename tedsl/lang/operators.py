@@ -50,6 +50,7 @@ class Fn(enum.Enum):
     SELECT = "select"
     CAST = "cast"
     TERM = "term"  # a product that is added with one rounding, as those of `te.sum` are; else what it is given
+    ROUNDED = "rounded"  # a product that is rounded before it is added, as one is that a stage of its own computes
     STOP = "stop_gradient"  # what it is given, through which no derivative flows
     EXP = "exp"
     EXP2 = "exp2"
@@ -110,6 +111,9 @@ UFUNCS = {
 # The comparison that holds where another does not, and the one with the sides of another exchanged.
 NEGATED = {Fn.LT: Fn.GE, Fn.LE: Fn.GT, Fn.GT: Fn.LE, Fn.GE: Fn.LT, Fn.EQ: Fn.NE, Fn.NE: Fn.EQ}
 MIRRORED = {Fn.LT: Fn.GT, Fn.LE: Fn.GE, Fn.GT: Fn.LT, Fn.GE: Fn.LE, Fn.EQ: Fn.EQ, Fn.NE: Fn.NE}
+
+# What says how a product is added, and is else what it is given.
+HOW_ADDED = frozenset({Fn.TERM, Fn.ROUNDED})
 
 NAMES = frozenset(u.__name__ for u in UFUNCS)
 

@@ -13,6 +13,7 @@ from tedsl.lang.border_text import parts_as_said, said_at
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Formal, Read, Reduce, Var, WeakFloat
+from tedsl.lang.operators import HOW_ADDED
 from tedsl.lang.shortened import shortened
 from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.tidy import tidied
@@ -139,7 +140,7 @@ def _written(root: Expr, names: dict[Expr, str], style: Style) -> str:
             out.append(piece)
         elif piece in names:
             out.append(names[piece])
-        elif isinstance(piece, Apply) and piece.fn is Fn.TERM:  # how it is added does not show
+        elif isinstance(piece, Apply) and piece.fn in HOW_ADDED:  # how it is added does not show
             stack.append(piece.args[0])
         else:
             stack.extend(reversed(_pieces(piece, names, style)))
@@ -223,7 +224,7 @@ def _level(operand: Piece, names: dict[Expr, str]) -> int:
     if isinstance(operand, str):
         return UNARY if operand.startswith("-") else ATOM
     if isinstance(operand, Apply) and operand not in names:
-        if operand.fn is Fn.TERM:
+        if operand.fn in HOW_ADDED:
             return _level(operand.args[0], names)
         if operand.fn in INFIX:
             return INFIX[operand.fn][1]

@@ -29,6 +29,7 @@ from schedules.default.canonical.loops import (
     taken_apart,
     without_units,
 )
+from schedules.default.copies import stays_inside
 from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn, Reduce
 from tedsl.lang.functions import logical_and, logical_not
 from tedsl.lang.tensor import Compute
@@ -42,13 +43,13 @@ KINDS = frozenset({"sum", "prod", "max", "min", "any", "all"})  # reductions tha
 def condition_of_sum(op: Compute, reduce: Reduce) -> Reduce | None:
     """A product that is chosen under a condition, else 0, as the term of a sum where the condition holds.
 
-    What a condition reads, those around it may guard: among theirs it would be read in any case.
+    What a condition reads, those around it may guard: among theirs it is read in any case, so that it has to be inside.
     """
     (value, *others) = reduce.values
     conditions: list[Expr] = []
     while isinstance(value, Apply) and value.fn is Fn.SELECT and any(map(_is_zero, value.args[1:])):
         condition, chosen, rest = value.args
-        if (conditions or reduce.where is not TRUE) and reads_of((condition,)):
+        if (conditions or reduce.where is not TRUE) and reads_of((condition,)) and not stays_inside(condition):
             return None
         swapped = _is_zero(chosen)
         conditions.append(logical_not(condition) if swapped else condition)

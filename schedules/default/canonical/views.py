@@ -20,11 +20,11 @@ from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, exact
 from schedules.default.costs import element_cost
 from tedsl.analysis.checks import read_checks
-from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, topological
 
-__all__ = ["is_view", "through_views"]
+__all__ = ["is_view", "over_product", "through_views"]
 
 MOVES = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
 MOST = 60  # operations for the place of an element and the conditions under which it is one
@@ -40,6 +40,28 @@ def through_views(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute
         if made is None:
             return op
         op = made
+
+
+def over_product(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute | None:
+    """A sum over a stage of products, as of `(a[:, :, None] * b[:, None, :]).sum(0)`, with the product as its term.
+
+    None for any other stage. The product is rounded before it is added, as where it is stored.
+    """
+    reduce = op.reduction
+    if reduce is None or reduce.reducer.kind != "sum" or not isinstance(reduce.values[0], Read):
+        return None
+    read = reduce.values[0]
+    stage = read.tensor.op
+    if not isinstance(stage, Compute) or len(stage.bodies) > 1 or not may_pass(stage) or not _is_inside(op, stage):
+        return None
+    body = stage.bodies[0]
+    if not isinstance(body, Apply) or body.fn is not Fn.MUL or not all(reads_of((factor,)) for factor in body.args):
+        return None
+    (value,) = tidied((stage.written_at(read),))
+    if value.dtype.is_float:
+        value = Apply(Fn.ROUNDED, (value,), value.dtype)
+    made = replace(op, bodies=(Reduce(reduce.reducer, (value,), reduce.axes, reduce.where, reduce.index),), _outputs={})
+    return through_views(made, may_pass)
 
 
 def is_view(op: Operation) -> bool:

@@ -2,6 +2,8 @@
 
 out[i, k] = reduce over r of x[i, r, k]        a run of rows r, as many columns as x has last elements
 out[i]    = reduce over r, c of x[i, r, c]     a run of r and c, no columns
+
+A row may be weighted: of v[i, r] x[i, r, k] the run is that of x.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, replaced_all, 
 __all__ = ["Run", "digits", "over_cheap_stages", "run_of", "size_of"]
 
 FEW_OPERATIONS, MOST_WRITTEN = 6, 4
+FEW_ROWS = 32  # each with a weight: sums that are unrolled are as good
 CHEAP = frozenset({Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.MINIMUM, Fn.MAXIMUM, Fn.SELECT, Fn.CAST}) | COMPARE
 
 
@@ -68,30 +71,39 @@ def run_of(op: Compute) -> Run | None:
     reads = [r for r in reads_of((reduce.values[0],)) if set(reduce.axes).intersection(free_axes(r.indices))]
     if not reads or any(not _is_known(a) for a in (*op.axes, *reduce.axes)):
         return None
-    sums, axes = set(reduce.axes), _suffix(reads[0], op, reduce)
+    sums, ends = set(reduce.axes), [_suffix(r, op, reduce) for r in reads]
+    axes = max((along for along, _ in ends), key=len)
     found = Run(tuple(a for a in axes if a in sums), tuple(a for a in axes if a not in sums))
-    alike = ([*map(id, _suffix(r, op, reduce))] == [*map(id, axes)] for r in reads[1:])
-    if not found.reduced or not all(alike):
+    rows = [along for along, _ in ends if not _are_same(along, axes)]  # of what a whole row is weighted with
+    if not found.reduced or not all(_are_same(along, found.reduced) for along in rows):
         return None
-    # Nothing else may hang on the row. A lane knows its column.
-    apart = [i for r in reads for i in r.indices[: len(r.indices) - len(axes)]]
+    if rows and found.length <= FEW_ROWS:
+        return None
+    # Nothing else may hang on the row. A lane knows its column, and the row whose weight it is multiplied by.
+    apart = [i for _, others in ends for i in others]
     unread: dict[Expr, Expr] = {r: Const(0, r.dtype) for r in reads}
     rest = replaced_all((reduce.values[0], reduce.where), unread)
     return None if set(found.reduced).intersection(free_axes((*apart, *rest))) else found
+
+
+def _are_same(some: Sequence[Axis], others: Sequence[Axis]) -> bool:
+    return [*map(id, some)] == [*map(id, others)]
 
 
 def _is_known(axis: Axis) -> bool:
     return bool(number(axis.extent)) and number(axis.begin) == 0
 
 
-def _suffix(read: Read, op: Compute, reduce: Reduce) -> tuple[Axis, ...]:
-    """The last indices of a read that are columns of the result, and the loops of the reduction before them.
+def _suffix(read: Read, op: Compute, reduce: Reduce) -> tuple[tuple[Axis, ...], Sequence[Expr]]:
+    """The last indices of a read that are columns of the result, and loops of the reduction before them; the others.
 
-    All but the first of them walk through their dimension from end to end.
+    All but the first of the last ones walk through their dimension from end to end. What has one place does not count.
     """
     every = set(op.axes)
     sums, columns, found = set(reduce.axes), set(op.axes), list[Axis]()
-    for index, extent in zip(read.indices[::-1], read.tensor.extents[::-1], strict=True):
+    indices = [i for i, n in zip(read.indices, read.tensor.extents, strict=True) if number(n) != 1]
+    extents = [n for n in read.tensor.extents if number(n) != 1]
+    for index, extent in zip(indices[::-1], extents[::-1], strict=True):
         if not isinstance(index, Axis) or index not in sums | columns:
             break
         if index in sums:
@@ -102,7 +114,7 @@ def _suffix(read: Read, op: Compute, reduce: Reduce) -> tuple[Axis, ...]:
             break
     while found and found[-1] in every:
         found.pop()
-    return tuple(found[::-1])
+    return tuple(found[::-1]), indices[: len(indices) - len(found)]
 
 
 def over_cheap_stages(rw: Rewriting, op: Compute) -> Compute:

@@ -58,6 +58,13 @@ class Contraction:
     conditions: tuple[Expr, ...] = ()  # of the sum, which factors took up
     outer: tuple[Expr, ...] = ()  # and those without its loops: what they leave out is 0, whatever its tile holds
 
+    rounded: bool = False  # a product is rounded before it is added
+
+    def term(self, rows: Expr, columns: Expr) -> Expr:
+        """A term of the sum, of a row and a column."""
+        made: Expr = rows * columns
+        return Apply(Fn.ROUNDED, (made,), made.dtype) if self.rounded else made
+
     @property
     def terms(self) -> int:
         return self.points(self.sums)
@@ -89,10 +96,13 @@ def contraction_of(op: Compute, least: Thresholds) -> Contraction | None:
     sizes = typical_sizes(op)
     if math.prod(sizes.values()) < least.product:
         return None
-    factors = _factors(reduce.values[0])
+    value = reduce.values[0]
+    rounded = isinstance(value, Apply) and value.fn is Fn.ROUNDED
+    factors = _factors(value.children[0] if rounded else value)
     if len(factors) != 2:
         return None
-    return _oriented(op, factors, conjuncts(reduce.where), sizes, least)
+    found = _oriented(op, factors, conjuncts(reduce.where), sizes, least)
+    return replace(found, rounded=rounded) if found is not None else None
 
 
 def _without_units(op: Compute) -> Compute:
@@ -173,9 +183,14 @@ def _is_worth_turning(
     filters: int, column_forms: Sequence[Combination], sizes: Mapping[Axis, int], least: Thresholds
 ) -> bool:  # fmt: skip
     """Whether a table of every so many pixels is used often enough, by filters too few to be lanes."""
-    elements = math.prod(form.count(sizes) for form in column_forms)
+    elements = _elements(column_forms, sizes)
     is_known = all(number(a.extent) is not None for form in column_forms for a in form.axes)
     return is_known and filters <= FEW_FILTERS and math.prod(sizes.values()) >= least.strided_uses * elements
+
+
+def _elements(forms: Sequence[Combination], sizes: Mapping[Axis, int]) -> int:
+    """Elements of a factor that are read."""
+    return math.prod(form.count(sizes) for form in forms)
 
 
 def _roles(
@@ -209,6 +224,8 @@ def _roles(
     row_forms, column_forms = forms_of(rows, sizes), forms_of(columns, sizes)
     if not row_forms or not column_forms:
         return None  # used otherwise, or a factor that all terms share
+    if math.prod(sizes.values()) < 2 * _elements(column_forms, sizes):
+        return None  # a matrix by a vector: each element is used once, a table of them is no help
     alone = {f.alone for f in column_forms if f.alone is not None}
     crossed = {a for f in column_forms if f.alone is None for a in f.axes}
     lanes = [a for a in n if a in alone and a not in crossed]

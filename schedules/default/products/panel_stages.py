@@ -75,7 +75,7 @@ def panels_of(
     else:
         rows = Read(rows_table, row_copy.index)
     where = within_tiles(found, padded) if whole else TRUE
-    sums = _sums(rw, found, name, padded, rows * Read(columns_table, columns.index), where)
+    sums = _sums(rw, found, name, padded, found.term(rows, Read(columns_table, columns.index)), where)
     out = rw.compute(name, found.op.axes, Read(sums, (*(a for a in found.op.axes if a is not found.lane), found.lane)))
     for stage in rw.stages[before:]:
         checked_in_part(stage, asked)

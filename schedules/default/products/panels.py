@@ -92,7 +92,7 @@ def _by_blocks(found: Contraction, cuts: Sequence[tuple[Axis, int]]) -> tuple[Co
     outer, inner, mapping, conditions = cut(cuts)
     sums = (*inner, *(a for a in found.sums if a not in mapping))
     rows, columns = (guarded(substitute(f, mapping), conditions) for f in (found.rows, found.columns))
-    body: Expr = Reduce(reduce.reducer, (rows * columns,), sums, TRUE, 0)
+    body: Expr = Reduce(reduce.reducer, (found.term(rows, columns),), sums, TRUE, 0)
     partial = Compute(name=f"{op.name}_partial", axes=(*outer, *_lane_last(found)), bodies=(body,), where=op.where)
     again = replace(
         found, op=partial, rows=rows, columns=columns, batch=tuple(outer), sums=sums, sizes=typical_sizes(partial),

@@ -225,6 +225,7 @@ EMIT: dict[str, Row] = {
     "select": _select,
     "cast": _cast,
     "term": _row("term", _same, _same, _same),
+    "rounded": _row("rounded", _same, _same, _same),
     "stop_gradient": _row("stop_gradient", _same, _same, _same),
     # rounding, tests
     "floor": _rounding("floor", hl.floor),

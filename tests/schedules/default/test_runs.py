@@ -121,3 +121,29 @@ def test_a_few_vectors_of_a_whole_tensor_are_no_tasks() -> None:
     (tasks,) = (line for line in text.splitlines() if "parallel" in line)
     count = int(tasks.split("<")[1].split(",")[0])
     assert count <= TASKS * machine_of(parse_target("x86-64-v3")).cores
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [
+        ((1000, 7), ()),
+        ((533, 12), ()),
+        ((40, 133, 3), (0,)),
+        ((9, 64, 20), (0,)),
+        ((41, 2, 3), ()),
+    ],
+)
+def test_rows_that_are_weighted(shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
+    """A vector by a matrix of few columns: a lane knows its row, too, and all weights are loaded with its vector."""
+    reduced = tuple(a for a in range(len(shape) - 1) if a not in kept)
+    x, w = te.placeholder(shape, name="x"), te.placeholder(shape[:-1], name="w")
+    y = (x * w[..., None]).sum(reduced)
+    assert any("partial" in name for name in stages(y))
+    a, b = (np.random.default_rng(n).standard_normal(s).astype("float32") for n, s in enumerate((shape, shape[:-1])))
+    want = (a.astype("float64") * b[..., None]).sum(reduced)
+    np.testing.assert_allclose(te.build([x, w], y)(a, b), want, rtol=1e-4, atol=1e-4)
+
+
+def test_few_weighted_rows_stay() -> None:
+    x, w = te.placeholder((50, 24, 12), name="x"), te.placeholder((24,), name="w")
+    assert not any("partial" in name for name in stages((x * w[:, None]).sum(1)))
