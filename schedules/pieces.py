@@ -11,13 +11,15 @@ from itertools import pairwise, product
 
 from schedules.conditions import extremes, tidy
 from tedsl.analysis.affine import with_plain_indices
-from tedsl.analysis.facts import Facts
+from tedsl.analysis.facts import Facts, naturals
 from tedsl.analysis.places import are_places
+from tedsl.analysis.points import is_data_free
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number, simplify_extent
-from tedsl.lang.intervals import Known, may_wrap, range_of, wraps_early
+from tedsl.lang.intervals import Known, may_wrap, range_of, with_sizes, wraps_early
+from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import rebuild_all, substitute_all, topological
@@ -25,6 +27,7 @@ from tedsl.lang.traverse import rebuild_all, substitute_all, topological
 __all__ = ["Piece", "boxes", "decided", "in_order", "pieces_of", "written_out"]
 
 MOST_NODES = 400  # of a stage with what is inlined into it, written out
+LONG = 1 << 29  # elements along an axis
 TURNS = (0, 1, -1, 2)  # how often a place may have gone round a length that is not known
 
 
@@ -75,7 +78,7 @@ def decided(roots: Sequence[Expr], moved: Mapping[Expr, Expr], axes: Sequence[Ax
     What is not chosen is not looked at.
     """
     facts = Facts(axes)
-    rule, place = _Rule(facts, may_wrap), _Rule(facts, lambda index, known: wraps_early(index))
+    rule, place = _Rule(facts, may_wrap), _Rule(facts, _early)
     new: dict[Expr, Expr] = dict(moved)
     stack = list(roots)
     while stack:
@@ -124,7 +127,7 @@ class _Rule:
         if node.fn is Fn.NOT and isinstance(node.args[0], Const):
             return FALSE if node.args[0].value else TRUE
         rule = _RULES.get(node.fn)
-        return node if rule is None or node.dtype is not INT32 else rule(self, node)
+        return node if rule is None or node.args[0].dtype is not INT32 else rule(self, node)
 
     def is_natural(self, form: Affine) -> bool:
         """Whether a form is never below zero."""
@@ -190,8 +193,34 @@ class _Rule:
         form = self.facts.form(value)
         return value if self.is_natural(form) else (-form).to_expr() if self.is_natural(-form) else node
 
+    def compared(self, node: Apply) -> Expr:
+        """A comparison that sizes decide, whatever they are; what numbers decide is decided already.
+
+        Where only a length of more than half a billion would wrap, it says what it says of all shorter ones.
+        """
+        left, right = map(self.facts.form, node.args)
+        if extremes(left - right) is not None or not is_data_free((node,)):
+            return node
+        sides = rebuild_all(node.args, _Rule(self.facts, _wraps_if_long).node)
+        if any(_wraps_if_long(side, self.facts.known) for side in sides):
+            return node
+        form = self.facts.form(sides[0]) - self.facts.form(sides[1])
+        for fn, value in ((node.fn, TRUE), (NEGATED[node.fn], FALSE)):
+            if any(all(map(self.is_natural, rows)) for rows in naturals(fn, form)):
+                return value
+        return node
+
+
+def _wraps_if_long(expr: Expr, known: Known) -> bool:
+    return may_wrap(expr, with_sizes(expr, (0, LONG)))
+
+
+def _early(index: Expr, known: Known) -> bool:
+    return wraps_early(index)
+
 
 _RULES = {
+    **dict.fromkeys(NEGATED, _Rule.compared),
     Fn.FLOORDIV: _Rule.divided, Fn.MOD: _Rule.divided, Fn.MINIMUM: _Rule.extreme, Fn.MAXIMUM: _Rule.extreme,
     Fn.CLIP: _Rule.clipped, Fn.ABS: _Rule.absolute,
 }  # fmt: skip

@@ -25,7 +25,7 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
-__all__ = ["MOST_NODES", "changes_along", "changes_of", "cuts_of"]
+__all__ = ["MOST_NODES", "changes_along", "changes_of", "crossed_along", "cuts_of"]
 
 MOST_PIECES = 32
 MOST_NODES = 1600  # of all pieces
@@ -188,6 +188,12 @@ def changes_of(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis], rounds: 
         further += [] if begin_of is None else [begin_of]
         further += changes_of(own, box, others, rounds - 1)
     return further
+
+
+def crossed_along(roots: Sequence[Expr], axis: Axis, axes: Sequence[Axis]) -> list[Affine]:
+    """The positions at which any condition or index may change its form along an axis, which they may not lie on."""
+    reached = (_reached(form, axis) for form in _crossings(roots, axis, Facts(axes)))
+    return [position for position in reached if position is not None]
 
 
 def _is_within(distance: Affine, facts: Facts) -> bool:

@@ -211,8 +211,9 @@ class GroupLoops:
         return cuts if all(sizes.get(v.name) is v for at in cuts.values() for p in at for v in vars_of(p)) else {}
 
     def _needs_borders(self, root: Compute, row: Axis) -> bool:
-        """Whether the last vector of a row is masked; where there are no masks, it begins earlier but in pieces."""
-        return self.machine.has_masks or pays_by_cases(root, self.costs.inlined, row, self.machine)
+        """Whether the last vector of a row may not be full; without masks it begins earlier where that is known."""
+        is_open = self.machine.has_masks or number(row.extent) is None
+        return is_open or pays_by_cases(root, self.costs.inlined, row, self.machine)
 
     def _sizes_in(self, cuts: Mapping[Axis, Sequence[Expr]]) -> Mapping[str, Var]:
         return self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}

@@ -10,15 +10,23 @@ up what is there twice. The whole row would then choose at every element, from w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set as AbstractSet
+from collections.abc import Iterator, Sequence, Set as AbstractSet
 
-from schedules.default.patterns.breaks import MOST_NODES, changes_of
+from schedules.default.patterns.breaks import MOST_NODES, crossed_along
+from schedules.default.sizes import extent_of, typical
 from schedules.machine import Machine
-from schedules.pieces import pieces_of, written_out
+from schedules.pieces import boxes, decided, in_order, pieces_of, written_out
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free
+from tedsl.analysis.rounds import mirrored_part
+from tedsl.analysis.sizes import evaluate_extent, vars_of
+from tedsl.lang import functions as fn
+from tedsl.lang.dtypes import INT32
+from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.extents import number
+from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
@@ -26,6 +34,9 @@ __all__ = ["row_borders"]
 
 FEW = 2  # vectors that are no row
 MANY = 6  # choices along a row, from which on it pays
+SOME = 2  # where its length is not known
+LENGTHS = 1024, 4096  # for which a position is looked at
+ROUNDS = 3  # of what a border decides, by which further places are known
 SHARE = 8  # of a row that its border is at most
 
 
@@ -34,24 +45,73 @@ def row_borders(op: Compute, inlined: AbstractSet[Operation], row: Axis, width: 
 
     `width`: lanes of a vector along the row.
     """
-    extent, count = number(row.extent), math.prod(number(a.extent) or 0 for a in op.axes)
-    if extent is None or extent % width == 0 or extent < FEW * width or count < machine.least.row_borders:
+    known, count = number(row.extent), math.prod(typical(a.extent) for a in op.axes)
+    if known is not None and (known % width == 0 or known < FEW * width or count < machine.least.row_borders):
         return []
     bodies = written_out(op, inlined)
-    if bodies is None or _dear(bodies, row) < MANY:
+    if number(row.begin) != 0 or bodies is None or _dear(bodies, row) < (MANY if known is not None else SOME):
         return []
-    positions = [number(p) for p in changes_of(bodies, row, op.axes)]
-    begin = number(row.begin) or 0
-    first = max([p - begin for p in positions if p is not None and p - begin < extent // 2], default=0)
-    last = min([p - begin for p in positions if p is not None and p - begin >= extent // 2], default=extent)
-    if max(first, extent - last) * SHARE > extent:
+    at = _ends(bodies, row, op.axes)
+    if not at or not in_order(row, at):
         return []
-    at: list[Expr] = [Const(begin + p, row.dtype) for p in (first, last) if 0 < p < extent]
     pieces = pieces_of(op.axes, bodies, {row: at})
-    middle = pieces[1 if first else 0]
-    if _choices(middle.bodies, row) or sum(len(topological(p.bodies)) for p in pieces) > MOST_NODES:
-        return []
+    place = next(k for k, axis in enumerate(op.axes) if axis is row)
+    middle = max(pieces, key=lambda p: typical(p.loops[place].extent))
+    is_done = _dear(middle.bodies, middle.loops[place]) == 0
+    return at if is_done and sum(len(topological(p.bodies)) for p in pieces) <= MOST_NODES else []
+
+
+def _ends(bodies: Sequence[Expr], row: Axis, axes: Sequence[Axis]) -> list[Expr]:
+    """Where the first border of a row ends and the last one begins; none if they are long, or depend on its length."""
+    extent, first, last, at, middle = extent_of(row), 0, 0, list[Expr](), row
+    for _ in range(ROUNDS):
+        others = [middle if a is row else a for a in axes]
+        there = decided(bodies, {row: middle}, others)
+        before = first, last
+        for position in (*crossed_along(there, middle, others), *_turned_back(there, middle, others)):
+            near = _near(position.to_expr(), extent)
+            if near is None:
+                return []
+            first, last = max(first, near[0]), max(last, near[1])
+        if max(first, last) * SHARE > typical(extent):
+            return []
+        if (first, last) == before:
+            break
+        begin = fn.minimum(first, extent) if first else Const(0, INT32)
+        places = [begin, fn.maximum(extent - last, begin)] if last else [begin]
+        at = [p for p in map(simplify_extent, places) if number(p) != 0]
+        middle = boxes(row, at)[1 if first else 0]
     return at
+
+
+def _near(position: Expr, extent: Expr) -> tuple[int, int] | None:
+    """How far from the beginning of a row, or from its end, a position is in long rows; None where it is neither."""
+    found = []
+    for size in LENGTHS:
+        sizes = dict.fromkeys((*vars_of(position), *vars_of(extent)), size)
+        try:
+            found.append((evaluate_extent(position, sizes), evaluate_extent(extent, sizes)))
+        except ZeroDivisorError:
+            return None
+    (place, length), (other, longer) = found
+    if all(not 0 < p < n for p, n in found):
+        return 0, 0
+    if place == other and 2 * place < length:
+        return place, 0
+    return (0, length - place) if length - place == longer - other else None
+
+
+def _turned_back(bodies: Sequence[Expr], row: Axis, axes: Sequence[Axis]) -> Iterator[Affine]:
+    """Where places reach the ends of a length that is not known, at which they are mirrored."""
+    facts = Facts(axes)
+    for read in reads_of(bodies):
+        for index, extent in zip(read.indices, read.tensor.extents, strict=True):
+            straight = mirrored_part(index, extent)
+            place = None if straight is None else facts.form(straight)
+            factor = None if place is None else place.coefficient(row)
+            if place is not None and factor is not None and factor.is_constant and abs(factor.constant) == 1:
+                for end in (place, place - facts.form(extent)):
+                    yield end.without(row) * -factor.constant
 
 
 def _dear(bodies: Sequence[Expr], row: Axis) -> int:
@@ -60,9 +120,13 @@ def _dear(bodies: Sequence[Expr], row: Axis) -> int:
 
 
 def _runs_back(read: Read, row: Axis) -> bool:
-    forms = [affine_of(index) for index in read.indices[-1:]]
-    factors = [form.coefficient(row) for form in forms if form is not None]
-    return any(f is not None and f.is_constant and f.constant < 0 for f in factors)
+    """Whether a read runs backwards along a row, or is held or mirrored somewhere in one whose length is not known."""
+    index = read.indices[-1] if read.indices else row
+    form = affine_of(index)
+    if form is None:
+        return number(row.extent) is None and row in set(free_axes(index)) and is_data_free((index,))
+    factor = form.coefficient(row)
+    return factor is not None and factor.is_constant and factor.constant < 0
 
 
 def _choices(bodies: Sequence[Expr], row: Axis) -> list[Expr]:

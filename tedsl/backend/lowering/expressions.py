@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 import halide as hl
 
+from tedsl.analysis.facts import Facts
 from tedsl.analysis.places import are_places
 from tedsl.analysis.rounds import along_pixels, mirrored_part, straight_part, unfolded
 from tedsl.backend.lowering import indices
@@ -88,8 +89,9 @@ class Scalars:
         given: Collection[Tensor], ranges: Mapping[Expr, Range], constants: Constants, *, row_of: RowRule,
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
         product: Callable[[Halide, str], Halide] | None = None,
-        idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}),
+        idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}), facts: Facts | None = None,
     ) -> None:  # fmt: skip
+        self._facts = facts
         self._read = read
         self._idle = idle
         self._product = product
@@ -277,10 +279,20 @@ class Scalars:
         cancels = indices.cancels(index)
         plain = indices.plain(index, self._symbols, self._hidden if cancels else None, marks=marks)
         limit = self.extent(extent)
-        inside = plain if indices.stays_inside(index, extent, hides=cancels) else _clamped(plain, limit)
+        if indices.stays_inside(index, extent, hides=cancels):
+            inside = plain
+        else:
+            inside = _promised(plain, limit) if self._is_within(index, extent) else _clamped(plain, limit)
         # A bound that Halide could prove it would drop, and then miss.
         is_unseen = cancels or indices.folds(index)
         return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside
+
+    def _is_within(self, index: Expr, extent: Expr) -> bool:
+        """Whether an index is known to lie within an extent in all of a piece, whatever the sizes are."""
+        if self._facts is None or number(extent) is not None or may_wrap(index, self._ranges):
+            return False
+        place = self._facts.form(index)
+        return self._facts.proves(place) and self._facts.proves(self._facts.form(extent) - place - 1)
 
     def _unrolled(self, index: Expr, extent: Expr, given: Halide) -> Halide:
         """A given index; one that goes round, or back, as its straight part in loops of its own, loaded as it lies."""

@@ -17,6 +17,7 @@ import halide as hl
 
 from schedules.pieces import Piece
 from tedsl.analysis.checks import ReadCheck
+from tedsl.analysis.facts import Facts
 from tedsl.analysis.hazards import Order
 from tedsl.analysis.idle_places import idle_places
 from tedsl.analysis.places import are_places
@@ -278,7 +279,7 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
             last = {a: ctx.extent(a.begin) + ctx.extent(extent_of(a)) - 1 for a in asked}
             hidden = {a: hl.min(hl.Expr(loops[a]) + ctx.unknown_zero(), last[a]) for a in asked}
             restrict(ctx, domain, piece.condition, hidden)
-        scope = ctx.scalars(loops)
+        scope = ctx.scalars(loops, facts=Facts(piece.loops))
         place = tuple(map(scope.extent, map(_within, op.axes, piece.loops, piece.places)))[::-1]
         values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
         values = list(map(ctx.after_checks, values))

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import halide as hl
 
 from schedules.pieces import Piece
+from tedsl.analysis.facts import Facts
 from tedsl.analysis.idle_places import axes_used
 from tedsl.backend.arguments.layouts import LARGEST, strides_of
 from tedsl.backend.assembly.numbering import numbered_func
@@ -160,13 +161,16 @@ class Context:
         terms = [i * step for i, step in zip(place[::-1], strides_of(tensor), strict=True)]
         return (sum(terms[1:], terms[0]),) if terms else ()
 
-    def scalars(self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None) -> Scalars:
-        """A builder of expressions in the scope of the given loops."""
+    def scalars(
+        self, symbols: Mapping[Axis, Halide], read: Callable[[Tensor, Place], Halide] | None = None,
+        facts: Facts | None = None,
+    ) -> Scalars:  # fmt: skip
+        """A builder of expressions in the scope of the given loops, of which `facts` are known."""
         known: dict[Expr, Halide] = {a: x if isinstance(x, hl.Expr) else hl.Expr(x) for a, x in symbols.items()}
         known.update((v, hl.Expr(p)) for v, p in self.sizes.items())
         return Scalars(
             read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants,
-            row_of=self._row_read, held=self.held, product=self.product, idle=self.idle,
+            row_of=self._row_read, held=self.held, product=self.product, idle=self.idle, facts=facts,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:

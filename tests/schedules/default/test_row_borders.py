@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import tedsl as te
 from schedules.default import LOWEST, assuming
-from tests.levels import PROCESSORS, processor
+from tests.levels import LEVELS_HERE, PROCESSORS, processor
 
 CHANCE = np.random.default_rng(11)
 SQUARE = [(p, q) for p in (-1, 0, 1) for q in (-1, 0, 1)]
 
 
-def stencil(shape: tuple[int, ...], mode: str, taps: list[tuple[int, int]], dtype: str = "float32") -> Any:
+def stencil(shape: tuple[Any, ...], mode: str, taps: list[tuple[int, int]], dtype: str = "float32") -> Any:
     x = te.placeholder(shape, dtype, name="x")
 
     def element(*ix: Any) -> Any:
@@ -47,6 +48,33 @@ def test_gradients_of_stencils_choose_nothing_along_the_middle_of_rows(mode: str
     (dx,) = te.differentiate(y, [x], head=te.constant(np.ones((60, 133), "float32")))
     edge = {"clamp": 1, "reflect": 2}[mode]
     assert cuts(dx, target) == [(str(edge), str(133 - edge))]
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
+def test_rows_of_unknown_length_are_loaded_as_they_lie_between_their_borders(mode: str, target: str) -> None:
+    x, y = stencil((te.var("h"), te.var("w")), mode, SQUARE)
+    last = 2 if mode == "clamp" else 1
+    assert cuts(y, target) == [("minimum(1, w)", f"maximum(w - {last}, minimum(1, w))")]
+    vectors = re.findall(r"[^\n]*\by\[ramp\([^\n]*", te.build(x, y, target=target).source("stmt"))
+    assert any(line.count("x[ramp(") == len(SQUARE) and line.count("x[") == len(SQUARE) for line in vectors), vectors
+    (dx,) = te.differentiate(y, [x], head=te.placeholder(y.shape, name="head"))
+    edge = 2 if mode == "reflect" else 1
+    assert cuts(dx, target) == [(f"minimum({edge}, w)", f"maximum(w - {edge}, minimum({edge}, w))")]
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE[-2:])
+@pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
+def test_borders_of_rows_shorter_than_they_are(mode: str, level: str) -> None:
+    taps = [(0, -3), (1, 2), (-1, 4), (0, 0)]
+    x, y = stencil((te.var("h"), te.var("w")), mode, taps)
+    outputs = [y, *te.differentiate(te.sum(y * y), [x])]
+    with processor(level):
+        kernel = te.build(x, outputs)
+    for shape in ((1, 1), (2, 2), (3, 3), (1, 5), (2, 7), (9, 16), (2, 17), (3, 40), (2, 131)):
+        array = CHANCE.integers(-4, 5, shape).astype("float32")
+        for found, want in zip(kernel(array), te.interpret(outputs, {x: array}), strict=True):
+            np.testing.assert_allclose(found, want, rtol=1e-5)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
