@@ -6,26 +6,32 @@ The reference evaluator, the kernel and the work counts all ask here, so that th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from tedsl.lang.errors import ZeroDivisorError
-from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import topological
+from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
+from tedsl.lang.tensor import Operation, Scatter, Tensor
+from tedsl.lang.traverse import operations_between, topological
 
 __all__ = [
     "EXACT",
+    "NamedSizes",
     "axis_length",
     "bind_sizes",
     "check_sizes",
     "concrete_shape",
     "evaluate_extent",
     "known_shape",
+    "sizes_of",
+    "sizes_of_operations",
     "vars_of",
 ]
+
+NamedSizes = Mapping[Var, int] | Mapping[str, int] | Mapping[Var | str, int]  # as users give them
 
 MOST_TRIED = 64  # sizes, for a message
 
@@ -50,6 +56,38 @@ _LINEAR = frozenset({Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG})
 def vars_of(expr: Expr) -> list[Var]:
     """The symbolic sizes in an extent, in order of use."""
     return [node for node in topological(expr) if isinstance(node, Var)]
+
+
+def sizes_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Var]:
+    """Every symbolic extent of the program that computes the outputs, in a fixed order."""
+    return sizes_of_operations(tuple(dict.fromkeys(inputs)), operations_between(inputs, outputs))
+
+
+def sizes_of_operations(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Var]:
+    """Every symbolic extent of the program, in a fixed order."""
+    nodes = topological(e for t in inputs for e in t.extents)
+    for op in operations:
+        nodes += topological(e for t in op.outputs for e in t.extents)
+        nodes += op.nodes
+    found: dict[Var, None] = {}
+    while nodes:
+        symbols = [n for n in nodes if not isinstance(n, (Apply, Const, Read))]
+        found.update((n, None) for n in symbols if isinstance(n, Var))
+        axes = [n for n in symbols if isinstance(n, Axis)] + [
+            a for n in symbols if isinstance(n, Reduce) for a in n.axes
+        ]
+        nodes = topological(e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None)
+    for op in operations:
+        if isinstance(op, Scatter):
+            found.update(
+                (v, None)
+                for a in op.axes
+                for e in (a.begin, a.extent)
+                if e is not None
+                for v in topological(e)
+                if isinstance(v, Var)
+            )
+    return list(found)
 
 
 def known_shape(tensor: Tensor) -> tuple[int, ...] | None:
@@ -123,19 +161,22 @@ def axis_length(axis: Axis, sizes: Mapping[Var, int], what: str = "te") -> int:
     return _checked_extent(axis.extent, sizes, f"axis {axis.name!r}", what)
 
 
-def check_sizes(sizes: Any, what: str) -> dict[Var, int]:
-    """`sizes={n: 3}` as given by a user, checked."""
+def check_sizes(sizes: Any, what: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[Var, int]:
+    """`sizes={n: 3}`, or by names `{"n": 3}`, as given by a user of a program, checked."""
     if sizes is None:
         return {}
     if not isinstance(sizes, Mapping):
-        raise TypeError(f"{what}: sizes= takes a dict such as {{n: 3}}, found {type(sizes).__name__}")
+        raise TypeError(f"{what}: sizes= takes a dict such as {{'n': 3}}, found {type(sizes).__name__}")
     checked: dict[Var, int] = {}
-    for key, value in sizes.items():
+    for given, value in sizes.items():
+        key = _size_named(given, what, sizes_of(inputs, outputs)) if isinstance(given, str) else given
         if not isinstance(key, Var):
             raise TypeError(
-                f"{what}: the keys of sizes= are te.var objects, found {type(key).__name__} ({key!r:.40}); for "
-                "n = te.var('n') it is sizes={n: 3}"
+                f"{what}: the keys of sizes= are te.var objects or their names, found {type(key).__name__} "
+                f"({key!r:.40}); for n = te.var('n') it is sizes={{n: 3}} or sizes={{'n': 3}}"
             )
+        if key in checked:
+            raise ValueError(f"{what}: sizes= has two numbers for {key.name}; give one")
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
             found = f"{type(value).__name__} ({value!r:.40})"
             raise TypeError(f"{what}: sizes[{key.name}] must be an integer, found {found}")
@@ -145,17 +186,36 @@ def check_sizes(sizes: Any, what: str) -> dict[Var, int]:
     return checked
 
 
+def _size_named(name: str, what: str, known: Sequence[Var]) -> Var:
+    """The one size of this name that a program has."""
+    alike = [v for v in known if v.name == name]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise ValueError(
+            f"{what}: {name!r} is the name of {len(alike)} sizes, each te.var makes a new one; give the objects as keys"
+        )
+    names = [v.name for v in known]
+    near = get_close_matches(name, names, n=1)
+    told = f"; did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(map(repr, names)) or "no sizes"
+    raise ValueError(f"{what}: the program has no size named {name!r}, but {listed}{told}")
+
+
 def bind_sizes(
     inputs: Sequence[Tensor],
     shapes: Sequence[tuple[int, ...]],
-    extra: Mapping[Var, int] | None = None,
+    extra: NamedSizes | None = None,
     what: str = "te",
+    outputs: Sequence[Tensor] = (),
 ) -> dict[Var, int]:
     """The value of every symbolic size, from `extra` and from the shapes given for `inputs`; all shapes are checked.
 
+    `outputs` are those of the program, of whose sizes `extra` may give names.
+
     A dimension `n` gives n, and one that is linear in a single unknown size (`2*n + 1`) is solved for it.
     """
-    sizes = check_sizes(extra, what)
+    sizes = check_sizes(extra, what, inputs, outputs)
     origin = dict.fromkeys(sizes, "sizes=")
     dims = [dim for tensor, shape in zip(inputs, shapes, strict=True) for dim in _dimensions(tensor, shape, what)]
     waiting = [dim for dim in dims if not isinstance(dim[2], Const)]

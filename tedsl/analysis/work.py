@@ -12,7 +12,7 @@ from typing import Any
 
 from tedsl.analysis.arrays.feeds import as_outputs
 from tedsl.analysis.counting import count_points
-from tedsl.analysis.sizes import axis_length, check_sizes, concrete_shape, evaluate_extent
+from tedsl.analysis.sizes import NamedSizes, axis_length, check_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Formal, Read, Reduce, Var
 from tedsl.lang.intervals import Known, range_of
@@ -53,7 +53,7 @@ NOTHING = Work(0, 0, 0, 0)
 
 
 @own_arguments()
-def work(outputs: Any, sizes: Sizes | None = None) -> Work:
+def work(outputs: Any, sizes: NamedSizes | None = None) -> Work:
     """The work of every stage that the outputs need, summed: `work(C, sizes={n: 10})`.
 
     iterations  points of data and reduce axes; a scatter also passes over its result once, to initialize it; a scan
@@ -68,10 +68,10 @@ def work(outputs: Any, sizes: Sizes | None = None) -> Work:
     return sum(work_by_stage(outputs, sizes).values(), NOTHING)
 
 
-def work_by_stage(outputs: Any, sizes: Sizes | None = None) -> dict[Operation, Work]:
+def work_by_stage(outputs: Any, sizes: NamedSizes | None = None) -> dict[Operation, Work]:
     """The work of each stage, inputs before users; placeholders have none."""
     tensors, _ = as_outputs(outputs, WHAT)
-    known = check_sizes(sizes, WHAT)
+    known = check_sizes(sizes, WHAT, (), tensors)
     return {op: _of_stage(op, known) for op in stages_of(tensors) if not isinstance(op, Placeholder)}
 
 

@@ -15,6 +15,7 @@ from typing import Any, overload
 from schedules import Schedule
 from tedsl.analysis.arrays.feeds import Feeds, as_feeds, as_outputs
 from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import NamedSizes
 from tedsl.backend.building.memory_of_inputs import accumulating_for, settled
 from tedsl.backend.building.planners import check_opt
 from tedsl.backend.building.request import BuildOptions, BuildRequest, request_for
@@ -23,7 +24,6 @@ from tedsl.backend.calling.signature import KernelParts, KernelSignature
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Shared
 from tedsl.backend.sequence.restored import executable_for
-from tedsl.lang.expr import Var
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 
@@ -72,17 +72,17 @@ def build(
 
 @overload
 def evaluate(
-    outputs: Tensor, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
+    outputs: Tensor, feeds: Feeds | None = None, sizes: NamedSizes | None = None,
     casting: str = "safe", opt: str = "default",
 ) -> Array: ...  # fmt: skip
 @overload
 def evaluate(
-    outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
+    outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: NamedSizes | None = None,
     casting: str = "safe", opt: str = "default",
 ) -> tuple[Array, ...]: ...  # fmt: skip
 @own_arguments(hint="feeds are a dict, by tensors or names: {'x': a}")
 def evaluate(
-    outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None,
+    outputs: Any, feeds: Feeds | None = None, sizes: NamedSizes | None = None,
     casting: str = SAFE, opt: str = "default",
 ) -> Any:  # fmt: skip
     """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`.

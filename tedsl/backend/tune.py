@@ -24,13 +24,13 @@ from schedules.tuning import Choices, parameters_of, search, settled
 from schedules.written.text import schedule_text
 from tedsl.analysis.arrays.feeds import as_outputs
 from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import NamedSizes, check_sizes, sizes_of
 from tedsl.backend.build import made_kernel
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.samples import inputs_of, samples
 from tedsl.backend.host.progress import Progress, shown
 from tedsl.backend.host.targets import machine_of, parse_target
-from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.backend.scheduling.tuned_choices import remember
 from tedsl.lang.dataclass import dataclass
@@ -107,7 +107,7 @@ def tune(
     budget: float = 60.0,
     progress: bool | Callable[[Progress], object] | None = None,
     *,
-    sizes: Mapping[Var, int] | None = None,
+    sizes: NamedSizes | None = None,
     feeds: Mapping[Tensor, Any] | None = None,
     target: str = "host",
 ) -> Tuned:
@@ -126,7 +126,7 @@ def tune(
                 f"te.tune: {op.name} is a Python function with pure=False; a search calls it many times"
             )
     inputs = inputs_of(wanted)
-    bound = _bound(inputs, wanted, sizes or {})
+    bound = _bound(inputs, wanted, check_sizes(sizes, "te.tune", inputs, wanted))
     arrays = samples(inputs, bound, feeds or {}, lambda arrays: _Program(inputs, wanted, bound, target, arrays).first())
     run = _Search(_Program(inputs, wanted, bound, target, arrays), float(budget))
     with shown(progress, f"tuning {', '.join(t.name for t in wanted[:3])}") as report:
@@ -159,7 +159,7 @@ def _bound(inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Mapping[V
             f"te.tune: {', '.join(missing)} {'has' if len(missing) == 1 else 'have'} no number to measure with; give "
             f"sizes={{{missing[0]}: ...}}"
         )
-    return {v: int(sizes[v]) for v in symbols}
+    return {v: sizes[v] for v in symbols}
 
 
 class _Program:

@@ -17,7 +17,7 @@ from schedules.schedule import Schedule
 from tedsl.analysis.points import is_data_free
 from tedsl.analysis.pointwise import Array, apply_numpy, held_type
 from tedsl.analysis.sites import sites_of
-from tedsl.analysis.sizes import concrete_shape, evaluate_extent
+from tedsl.analysis.sizes import NamedSizes, check_sizes, concrete_shape, evaluate_extent
 from tedsl.display.domains import HEIGHT, MARGIN, SPECTRUM, TITLE, PictureLayout, layout
 from tedsl.display.markup import badge, escape, page, section, svg
 from tedsl.lang.dataclass import dataclass
@@ -73,7 +73,7 @@ class ScheduleTrace:
         return shown
 
 
-def trace(schedule: Schedule, stage: Any = None, *, sizes: Mapping[Var, int] | None = None) -> ScheduleTrace:
+def trace(schedule: Schedule, stage: Any = None, *, sizes: NamedSizes | None = None) -> ScheduleTrace:
     """The order in which a schedule computes the elements of a stage, as an animation.
 
     `stage` is a tensor or a name; without one it is the first output. `sizes={n: 8}` are extents that are symbols.
@@ -86,7 +86,7 @@ def trace(schedule: Schedule, stage: Any = None, *, sizes: Mapping[Var, int] | N
     if not isinstance(op, Compute):
         raise TypeError(f"{what}: expected a stage made by te.compute or whole-tensor code, found {view.name}, a scan,"
                         " a scatter or a Python function")  # fmt: skip
-    known = dict(sizes or {})
+    known = check_sizes(sizes, what, (), schedule.outputs)
     extents = [evaluate_extent(level.extent, known, what) for level in nest.levels]
     shape = concrete_shape(op.output(), known, what)
     if prod(extents) > MOST_POINTS or prod(shape) > MOST_CELLS:

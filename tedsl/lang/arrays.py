@@ -14,7 +14,7 @@ from tedsl.lang.broadcast import broadcast_to, elementwise, expression_operator,
 from tedsl.lang.contraction import dot, einsum, matmul, outer, tensordot
 from tedsl.lang.creation import arange, eye, full, full_like, linspace, one_hot, ones, ones_like, zeros, zeros_like
 from tedsl.lang.expr import Expr
-from tedsl.lang.indexing import getitem, take, take_along_axis
+from tedsl.lang.indexing import getitem, slice_outside, take, take_along_axis
 from tedsl.lang.joining import concatenate, diff, pad, split, stack
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Operators
@@ -61,7 +61,7 @@ _OF_ONE = (
 )  # fmt: skip
 
 Tensor._apply = staticmethod(elementwise)
-Tensor._methods.update(METHODS, named=named, updated=updated)
+Tensor._methods.update(METHODS, named=named, slice_outside=slice_outside, updated=updated)
 for name, method in {
     **METHODS, **STATISTICS, "argsort": argsort, "diff": diff, **{name: getattr(fn, name) for name in _OF_ONE},
 }.items():  # fmt: skip

@@ -13,7 +13,7 @@ from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read
 from tedsl.lang.keywords import spoken
 
 if TYPE_CHECKING:
-    from tedsl.lang.tensor import Tensor
+    from tedsl.lang.tensor import Item, Tensor
 
 __all__ = ["At", "Updates", "brought_inside", "mirrored_once"]
 
@@ -27,21 +27,25 @@ class At:
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
 
-    def __call__(self, *indices: Any, mode: str = "error") -> Expr:
+    def __call__(self, *indices: Any, mode: str = "error") -> Item:
         """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap.
 
-        As in np.pad, where zero is "constant" and clamp is "edge"; `tedsl.lang.borders` has the other words for them.
+        Of fewer indices than axes the others are whole, as in `x[i]`. As in np.pad, where zero is "constant" and clamp
+        is "edge"; `tedsl.lang.borders` has the other words for them.
         """
         x = self._tensor
         if len(indices) == 1 and isinstance(indices[0], tuple):
             indices = indices[0]
+        mode = border_of(mode, f"{x.name}.at", allowed=tuple(_BOUNDARY))
+        if 0 < len(indices) < x.ndim:
+            found: Item = x._methods["slice_outside"](x, indices, mode)
+            return found
         if len(indices) != x.ndim:
             raise ValueError(
                 f"{x.name}.at at {user_location()}: expected {x.ndim} indices for {x!r}, found {len(indices)}"
             )
-        mode = border_of(mode, f"{x.name}.at", allowed=tuple(_BOUNDARY))
         exprs = tuple(x._index(d, item) if mode == "error" else _outside(x, item) for d, item in enumerate(indices))
-        return _BOUNDARY[mode](x, exprs)
+        return _BOUNDARY[mode](x, exprs)  # type: ignore[return-value]
 
     def __getitem__(self, items: Any) -> Updates:
         return Updates(self._tensor, items if isinstance(items, tuple) else (items,))

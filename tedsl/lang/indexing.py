@@ -29,7 +29,7 @@ from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 from tedsl.lang.traverse import free_axes
 
-__all__ = ["Places", "Slice", "getitem", "parsed", "slice_axis", "take", "take_along_axis"]
+__all__ = ["Places", "Slice", "getitem", "parsed", "slice_axis", "slice_outside", "take", "take_along_axis"]
 
 _TAKES = {"raise": None, "clip": "clamp", "wrap": "wrap"}  # the modes of NumPy, and the borders that they are
 
@@ -68,6 +68,14 @@ def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     return tensor_of(
         tuple(places.shape), lambda *axes: Read(x, places.at(axes)), f"{x.name}_{'take' if places.picks else 'slice'}"
     )
+
+
+def slice_outside(x: Tensor, indices: tuple[Any, ...], mode: str) -> Tensor:
+    """`x.at(i, mode=...)` of the first indices: the elements of the other axes there."""
+    if mode == "error":
+        return getitem(x, indices)
+    _expanded(x, indices)
+    return tensor_of(x.extents[len(indices) :], lambda *axes: x.at(*indices, *axes, mode=mode), f"{x.name}_slice")
 
 
 def parsed(x: Tensor, items: tuple[Any, ...]) -> list[Dim]:

@@ -14,7 +14,7 @@ from tedsl.analysis.calling import returned_by
 from tedsl.analysis.messages import describe
 from tedsl.analysis.overflow import check_limits, limits_of
 from tedsl.analysis.pointwise import Array, held_type, rounded
-from tedsl.analysis.sizes import axis_length, bind_sizes, concrete_shape, evaluate_extent
+from tedsl.analysis.sizes import NamedSizes, axis_length, bind_sizes, concrete_shape, evaluate_extent
 from tedsl.lang.dtypes import DType
 from tedsl.lang.expr import Axis, Expr, Read, Reduce, Var
 from tedsl.lang.keywords import own_arguments
@@ -34,24 +34,25 @@ WHAT = "te.interpret"
 
 
 @overload
-def interpret(outputs: Tensor, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None) -> Array: ...
+def interpret(outputs: Tensor, feeds: Feeds | None = None, sizes: NamedSizes | None = None) -> Array: ...
 @overload
 def interpret(
-    outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None
+    outputs: Sequence[Tensor], feeds: Feeds | None = None, sizes: NamedSizes | None = None
 ) -> tuple[Array, ...]: ...
 @own_arguments(hint="feeds are a dict, by tensors or names: {'x': a}")
-def interpret(outputs: Any, feeds: Feeds | None = None, sizes: Mapping[Var, int] | None = None) -> Any:
+def interpret(outputs: Any, feeds: Feeds | None = None, sizes: NamedSizes | None = None) -> Any:
     """The values of `outputs` for the arrays in `feeds`, by definition: `interpret(C, {A: a, B: b})`.
 
     One tensor gives one array, a list gives a tuple. A name may stand for a tensor in `feeds`. A computed tensor may be
-    fed too; what is behind it is not evaluated then. `sizes={n: 3}` gives the extents that no input carries.
+    fed too; what is behind it is not evaluated then. `sizes={n: 3}`, or by names, gives the extents that no input
+    carries.
     """
     tensors, several = as_outputs(outputs, WHAT)
     wanted = [t.dtype.numpy for t in tensors]  # bfloat16 without ml_dtypes is refused before the work
     given = as_feeds(feeds, tensors, WHAT)
     stages = operations_between(given, tensors)
     arrays = _checked_feeds(given, stages)
-    bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT)
+    bound = bind_sizes(list(arrays), [a.shape for a in arrays.values()], sizes, WHAT, tensors)
     values = evaluate_stages([op for op in stages if not isinstance(op, Placeholder)], arrays, bound)
     results = tuple(values[t].astype(kind) for t, kind in zip(tensors, wanted, strict=True))
     return results if several else results[0]

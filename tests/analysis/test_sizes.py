@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, strategies as st
 
 import tedsl as te
 from tedsl.analysis.sizes import EXACT, bind_sizes, concrete_shape, evaluate_extent
+from tedsl.analysis.work import work
 from tedsl.lang.errors import ZeroDivisorError
 from tedsl.lang.operators import Fn
 
@@ -53,13 +55,42 @@ def test_wrong_shapes(pairs: Any, text: str) -> None:
         bind(*pairs)
 
 
+def test_sizes_by_name_wherever_sizes_are_taken(tmp_path: Path) -> None:
+    n, same = te.var("n"), te.var("n")
+    count, steps = te.arange(n) * 2, te.scan((n,), lambda y, t: te.select(t == 0, 1.0, y[t - 1] * 2.0))
+    kernel = te.build([], [count, steps])
+    for run in (
+        lambda sizes: kernel(sizes=sizes),
+        lambda sizes: te.interpret([count, steps], {}, sizes=sizes),
+        lambda sizes: te.evaluate([count, steps], sizes=sizes),
+    ):
+        for key in ("n", n):
+            found = run({key: 3})
+            np.testing.assert_array_equal(found[0], [0, 2, 4])
+            np.testing.assert_array_equal(found[1], [1, 2, 4])
+        with pytest.raises(ValueError, match="the program has no size named 'm', but 'n'"):
+            run({"m": 3})
+        with pytest.raises(ValueError, match="sizes= has two numbers for n"):
+            run({"n": 3, n: 4})
+        with pytest.raises(TypeError, match=r"te\.var objects or their names, found int"):
+            run({1: 3})
+    two = te.concatenate([te.arange(n), te.arange(same)])
+    with pytest.raises(ValueError, match="'n' is the name of 2 sizes"):
+        te.evaluate(two, sizes={"n": 3})
+    np.testing.assert_array_equal(te.evaluate(two, sizes={n: 1, same: 2}), [0, 0, 1])
+    assert work(count, {"n": 7}) == work(count, {n: 7})
+    assert te.display.trace(te.Schedule(count), sizes={"n": 4}).count == 4
+    kernel.export(tmp_path, sizes={"n": 4})
+    assert te.tune(count, budget=0.01, sizes={"n": 4}).default.seconds > 0
+
+
 def test_extra_sizes() -> None:
     assert bind(((N,), (3,)), extra={M: np.int64(4)}) == {N: 3, M: 4}
     assert bind(((N // 2,), (3,)), extra={N: 7}) == {N: 7}
     with pytest.raises(ValueError, match="n = 4 from sizes="):
         bind(((N,), (3,)), extra={N: 4})
     bad: list[tuple[Any, type[Exception]]] = [
-        ({"n": 3}, TypeError), ({N: 1.5}, TypeError), ({N: True}, TypeError), ({N: -1}, ValueError),
+        ({"n": 3}, ValueError), ({N: 1.5}, TypeError), ({N: True}, TypeError), ({N: -1}, ValueError),
         ({N: 2**31}, ValueError), ([3], TypeError),
     ]  # fmt: skip
     for extra, error in bad:

@@ -51,6 +51,51 @@ def test_a_tuple_of_indices_and_the_default_mode() -> None:
     assert x.at(-1, 0) is x[-1, 0]
 
 
+@pytest.mark.parametrize("mode", PAD)
+def test_fewer_indices_than_axes_are_the_first_ones(mode: str) -> None:
+    n = te.var("n")
+    x = te.placeholder((3, n), "float64", name="x")
+    a = np.arange(12.0).reshape(3, 4)
+    padded = np.pad(a, ((5, 5), (0, 0)), PAD[mode])
+    for place in (-4, -1, 0, 2, 3, 7):
+        row = x.at(place, mode=mode)
+        assert [str(e) for e in row.shape] == ["n"]
+        np.testing.assert_array_equal(te.interpret(row, {x: a}), padded[place + 5])
+    y = te.placeholder((2, 3, 4), "float64", name="y")
+    b = np.arange(24.0).reshape(2, 3, 4)
+    wide = np.pad(b, ((2, 2), (2, 2), (0, 0)), PAD[mode])
+    np.testing.assert_array_equal(te.evaluate(y.at(-1, 4, mode=mode), {y: b}), wide[1, 6])
+    np.testing.assert_array_equal(te.evaluate(y.at((2,), mode=mode), {y: b}), wide[4, 2:5])
+    with pytest.raises(ValueError, match=r"expected 2 indices for x : .*found 0"):
+        x.at(mode=mode)
+    with pytest.raises(ValueError, match=r"expected 2 indices, found 1; inside te\.compute"):
+        te.compute((9,), lambda i: te.sum(lambda j: x.at(i - 3, mode=mode)[j]))
+
+
+def test_fewer_indices_that_may_not_lie_outside() -> None:
+    x = te.placeholder((3, 4), "float64", name="x")
+    a = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal(te.interpret(x.at(-1), {x: a}), a[-1])
+    with pytest.raises(IndexError, match="index 3 of dimension 0"):
+        x.at(3)
+
+
+def test_the_step_before_the_first_is_zero_for_all_its_elements() -> None:
+    first = np.arange(10.0).reshape(5, 2)
+    p0 = te.placeholder((5, 2), "float64", name="p0")
+
+    def step(p: Any, t: Any) -> Any:
+        before = p.at(t - 1, mode="zero")
+        return p0 + before * (before**2).sum(-1)[:, None]
+
+    rows = [first]
+    for _ in range(3):
+        rows.append(first + rows[-1] * (rows[-1] ** 2).sum(-1)[:, None])
+    found = te.scan([(4, 5, 2)], step)
+    for evaluate in (te.interpret, te.evaluate):
+        np.testing.assert_allclose(evaluate(found, {p0: first}), rows, rtol=1e-12)
+
+
 def test_an_axis_over_exactly_the_extent_is_not_wrapped() -> None:
     n = te.var("n")
     x = te.placeholder((n, 4), name="x")

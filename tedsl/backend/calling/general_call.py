@@ -100,7 +100,7 @@ def _taken(kernel: KernelParts, asked: Asked) -> _Taken:
         input_array(t, v, what, asked.casting, k in kernel.written, copies)
         for k, (t, v) in enumerate(zip(signature.fed, asked.given, strict=True))
     ]
-    bound = bind_sizes(signature.fed, [a.shape for a in arrays], asked.sizes, what)
+    bound = bind_sizes(signature.fed, [a.shape for a in arrays], asked.sizes, what, signature.outputs)
     shapes = [concrete_shape(t, bound, what) for t in signature.outputs]  # says which size is missing
     return _Taken(arrays, bound, shapes, modes_of(signature.outputs, asked.mode, what), copies)
 

@@ -6,7 +6,7 @@ it by one look-up. A call whose arrays cannot be passed as they are copies them,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ from tedsl.analysis.arrays.donated import DONATED
 from tedsl.analysis.checked import is_checked
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.pointwise import Array
-from tedsl.analysis.sizes import check_sizes
+from tedsl.analysis.sizes import NamedSizes, check_sizes
 from tedsl.backend.arguments.array_calls import ArrayCall
 from tedsl.backend.arguments.device_arrays import is_on_gpu
 from tedsl.backend.calling.call_arguments import check_casting, in_order, numbers_as_arrays
@@ -36,7 +36,6 @@ from tedsl.backend.host.processors import misfit_here
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.host.targets import refusal
 from tedsl.backend.sequence.arena import fresh
-from tedsl.lang.expr import Var
 from tedsl.lang.rich import Rich
 from tedsl.lang.traverse import operations_between
 
@@ -69,7 +68,7 @@ class Kernel(Rich):
         self._last_into: LastCall | None = None  # and into those of out=
 
     def __call__(
-        self, /, *arrays: Any, out: Any = None, mode: Any = None, sizes: Mapping[Var, int] | None = None,
+        self, /, *arrays: Any, out: Any = None, mode: Any = None, sizes: NamedSizes | None = None,
         casting: str = SAFE, **named: Any,
     ) -> Any:  # fmt: skip
         """The outputs for these inputs, in the order of `te.build` or by name.
@@ -199,13 +198,14 @@ class Kernel(Rich):
         """The compiled functions that a call runs, how often each is used, and the memory that they need."""
         return program_of(self._parts.usual, self._parts.donor.lent)
 
-    def export(self, folder: Any, sizes: Mapping[Var, int] | None = None) -> list[Path]:
+    def export(self, folder: Any, sizes: NamedSizes | None = None) -> list[Path]:
         """Libraries that need nothing of this package: a C header, lib<name>.a and .so, and a Python module over NumPy.
 
         The function takes dense arrays; extents that are not numbers are fixed by `sizes`. Returns the files written;
         without a linker on this machine the shared library and the Python module are left out.
         """
-        known = check_sizes(sizes, f"{self._what}: export")
+        signature = self._parts.signature
+        known = check_sizes(sizes, f"{self._what}: export", signature.fed, signature.outputs)
         return export(self.core, self.name, folder, self._parts.shared.sizes(known), self._constants)
 
     def source(self, kind: str = "stmt") -> str:

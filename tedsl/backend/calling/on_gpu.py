@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tedsl.analysis.pointwise import Array
-from tedsl.analysis.sizes import bind_sizes, concrete_shape
+from tedsl.analysis.sizes import NamedSizes, bind_sizes, concrete_shape
 from tedsl.backend.arguments.blocks import DeviceBinding
 from tedsl.backend.arguments.cuda import CudaStream
 from tedsl.backend.arguments.device_arrays import DeviceArray, described, is_on_gpu, made, place_of, store_of, stream_of
@@ -111,12 +111,12 @@ class GpuCalls:
         return self._constants[place]
 
 
-def run_on_gpu(kernel: KernelParts, given: Sequence[Any], out: Any, sizes: Mapping[Var, int] | None) -> Ran:
+def run_on_gpu(kernel: KernelParts, given: Sequence[Any], out: Any, sizes: NamedSizes | None) -> Ran:
     """A call on arrays of which some lie on a GPU."""
     inputs, outputs, what = kernel.signature.fed, kernel.signature.outputs, kernel.signature.what
     core = _checked_core(kernel, given, out)
     arrays = [described(a, t, f"{what}: input {t.name!r}") for t, a in zip(inputs, given, strict=True)]
-    bound = bind_sizes(inputs, [a.shape for a in arrays], sizes, what)
+    bound = bind_sizes(inputs, [a.shape for a in arrays], sizes, what, outputs)
     shapes = [concrete_shape(t, bound, what) for t in outputs]
     targets = given_outputs(outputs, out, what)
     like = next(a for a in (*given, *targets.values()) if is_on_gpu(a))

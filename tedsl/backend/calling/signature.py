@@ -7,11 +7,11 @@ from dataclasses import field
 from typing import Any
 
 from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import NamedSizes
 from tedsl.backend.calling.accumulate import Accumulating
 from tedsl.backend.calling.donation import Donations, Donor
 from tedsl.backend.compiling.executable import Executable, Shared
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Constant, Tensor
 
@@ -95,5 +95,5 @@ class Asked:
     given: Sequence[Any]
     out: Any
     mode: Any
-    sizes: Mapping[Var, int] | None
+    sizes: NamedSizes | None
     casting: str

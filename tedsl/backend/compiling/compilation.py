@@ -10,9 +10,9 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
+from tedsl.analysis.sizes import sizes_of
 from tedsl.backend.compiling.facts import ProgramFacts
 from tedsl.backend.host.targets import Target
-from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Var

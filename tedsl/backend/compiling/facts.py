@@ -12,12 +12,11 @@ from schedules.other_axes import on_other_axes
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.known_places import KnownPlaces
 from tedsl.analysis.overflow import Limit, limits_of
-from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape
+from tedsl.analysis.sizes import concrete_shape, evaluate_extent, known_shape, sizes_of
 from tedsl.backend.arguments.layouts import LARGEST
 from tedsl.backend.host.targets import Target
 from tedsl.backend.lowering.index_checks import checks_of
 from tedsl.backend.lowering.natives import native_alone
-from tedsl.backend.lowering.pipeline import sizes_of
 from tedsl.backend.scheduling.planner import Planner
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Const, Expr, Var

@@ -21,6 +21,7 @@ from tedsl.analysis.facts import Facts
 from tedsl.analysis.hazards import Order
 from tedsl.analysis.idle_places import idle_places
 from tedsl.analysis.places import are_places
+from tedsl.analysis.sizes import sizes_of_operations
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.finite_checks import operations_below
 from tedsl.backend.lowering.index_checks import Checks, checks_of, lower_checks, operations_checked, undecided
@@ -46,12 +47,12 @@ from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import TYPES, Expr as Halide
 from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
+from tedsl.lang.expr import TRUE, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, substitute_all, topological
+from tedsl.lang.traverse import free_axes, operations_between, substitute_all
 
-__all__ = ["Lowered", "Result", "lower", "sizes_of"]
+__all__ = ["Lowered", "Result", "lower"]
 
 
 @dataclass(eq=False)
@@ -145,7 +146,7 @@ def lower(
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
-    symbols = _sizes(given, operations)
+    symbols = sizes_of_operations(given, operations)
     # Halide tells its functions apart by itself, but not parameters, from each other or from functions.
     used = {"opaque_zero", *(identifier(op.name) for op in operations)}
     names = {t: unused(identifier(t.name), used) for t in given}
@@ -204,38 +205,6 @@ def _needed(operations: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[
         if tensor.op in wanted:
             wanted[tensor.op].add(tensor.index)
     return {op: tuple(sorted(indices)) for op, indices in wanted.items()}
-
-
-def sizes_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Var]:
-    """Every symbolic extent of the program that computes the outputs, in a fixed order."""
-    return _sizes(tuple(dict.fromkeys(inputs)), operations_between(inputs, outputs))
-
-
-def _sizes(inputs: Sequence[Tensor], operations: Sequence[Operation]) -> list[Var]:
-    """Every symbolic extent of the program, in a fixed order."""
-    nodes = topological(e for t in inputs for e in t.extents)
-    for op in operations:
-        nodes += topological(e for t in op.outputs for e in t.extents)
-        nodes += op.nodes
-    found: dict[Var, None] = {}
-    while nodes:
-        symbols = [n for n in nodes if not isinstance(n, (Apply, Const, Read))]
-        found.update((n, None) for n in symbols if isinstance(n, Var))
-        axes = [n for n in symbols if isinstance(n, Axis)] + [
-            a for n in symbols if isinstance(n, Reduce) for a in n.axes
-        ]
-        nodes = topological(e for a in dict.fromkeys(axes) for e in (a.begin, a.extent) if e is not None)
-    for op in operations:
-        if isinstance(op, Scatter):
-            found.update(
-                (v, None)
-                for a in op.axes
-                for e in (a.begin, a.extent)
-                if e is not None
-                for v in topological(e)
-                if isinstance(v, Var)
-            )
-    return list(found)
 
 
 def lower_pointwise(ctx: Context, op: Compute) -> Stage:

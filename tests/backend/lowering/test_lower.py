@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backend.lowering.pipeline import lower, sizes_of
+from tedsl.analysis.sizes import sizes_of
+from tedsl.backend.lowering.pipeline import lower
 from tedsl.lang.traverse import operations_between
 from tests.levels import LEVELS_HERE, processor
 
