@@ -21,7 +21,16 @@ from tedsl.lang.lift import lift_reductions
 from tedsl.lang.ranges import infer_ranges
 from tedsl.lang.signatures import defaults_of, parameters_of
 from tedsl.lang.step import present_step
-from tedsl.lang.tensor import Compute, Placeholder, ScanState, StepStage, Tensor, tell_of_arrays, tell_of_scalars
+from tedsl.lang.tensor import (
+    Compute,
+    Placeholder,
+    ScanState,
+    StepStage,
+    Tensor,
+    tell_of_arrays,
+    tell_of_indices,
+    tell_of_scalars,
+)
 from tedsl.lang.titles import titled
 from tedsl.lang.traverse import free_axes, substitute_all, topological
 
@@ -197,6 +206,9 @@ def _called(function: Callable[..., Any], axes: tuple[Axis, ...], what: str) -> 
         raise
     except TypeError as error:
         tell_of_scalars(error)
+        raise
+    except IndexError as error:
+        tell_of_indices(error)
         raise
     except NameError as error:
         raise NameError(

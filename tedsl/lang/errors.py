@@ -15,6 +15,7 @@ from types import FrameType
 __all__ = [
     "AliasError",
     "GradientError",
+    "MissingKeyError",
     "RankError",
     "ScheduleError",
     "ZeroDivisorError",
@@ -54,6 +55,13 @@ class ZeroDivisorError(ValueError, ZeroDivisionError):
 
 class RankError(ValueError, IndexError):
     """More or fewer indices than a tensor has dimensions."""
+
+
+class MissingKeyError(KeyError):
+    """A key that a function did not find; its text is a sentence, where that of a KeyError is the key."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def user_location() -> str:

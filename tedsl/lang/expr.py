@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import freed_in_children
-from tedsl.lang.names import OF_MODULES, title_of
+from tedsl.lang.names import OF_MODULES, instead_of, title_of
 from tedsl.lang.operators import NAMES, Fn, Operators
 from tedsl.lang.rich import RichFormula
 
@@ -131,8 +131,8 @@ class Expr(Operators["Expr"], RichFormula):
         rule = self._numpy.get(function.__name__)
         if rule is None:
             raise TypeError(
-                f"{title_of(function)} at {user_location()}: takes arrays, found `{self!r:.60}`, one scalar; write "
-                "it with tedsl's functions"
+                f"{title_of(function)} at {user_location()}: takes arrays, found `{self!r:.60}`, one scalar; "
+                f"{instead_of(title_of(function))}"
             )
         return rule(*args, **kwargs)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OF_DISPLAY", "OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "spelled", "title_of"]
+__all__ = ["OF_DISPLAY", "OF_METHODS", "OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "spelled", "title_of"]
 
 _DTYPES = (
     "bfloat16", "bool_", "double", "float16", "float32", "float64", "half", "int16", "int32", "int64", "int8", "uint16",
@@ -185,6 +185,32 @@ OF_MODULES: dict[str, str] = {
     **dict.fromkeys(_PLACES.split(), "it is that of NumPy, whose arrays are constants here"),
 }  # fmt: skip
 
+# What methods of NumPy's functions of numbers do here: np.add.reduce(x) is te.sum(x).
+OF_METHODS: dict[tuple[str, str], str] = {
+    **{("reduce", name): f"te.{own}(x, axis)" for name, own in {
+        "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "fmax": "nanmax", "fmin": "nanmin",
+        "logical_and": "all", "logical_or": "any", "logaddexp": "logsumexp",
+    }.items()},
+    **{("accumulate", name): f"te.{own}" for name, own in {
+        "add": "cumsum(x, axis)", "multiply": "cumprod(x, axis)", "maximum": "ops.cummax(x, axis)[0]",
+        "minimum": "ops.cummin(x, axis)[0]", "logaddexp": "ops.logcumsumexp(x, axis)",
+    }.items()},
+    **{("outer", name): f"x[:, None] {sign} y[None]" for name, sign in {
+        "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "remainder": "%",
+        "power": "**", "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+        "greater_equal": ">=",
+    }.items()},
+    **{("at", name): f"x.at[places].{own}(values)" for name, own in {
+        "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "maximum": "max",
+        "minimum": "min",
+    }.items()},
+}  # fmt: skip
+_ANY_METHOD = {
+    "reduce": "it is te.reducer of such a function, over an axis", "accumulate": "it is te.scan, step by step",
+    "outer": "it is that function of x[:, None] and y[None]", "at": "it is te.scatter",
+    "reduceat": "it is te.scatter, or te.ops.segment_sum",
+}  # fmt: skip
+
 # What is in te.display and has other names elsewhere.
 OF_DISPLAY = {"tqdm": "progress", "trange": "progress", "progress_bar": "progress"}
 
@@ -244,9 +270,14 @@ def spelled(name: str, known: Iterable[str]) -> str:
     return next((own for own in known if own.lower().replace("_", "") == bare), "")
 
 
-def instead_of(title: str) -> str:
-    """What is written here for a function of another library, as the end of a message."""
+def instead_of(title: str, method: str = "__call__") -> str:
+    """What is written here for a function of another library, or a method of one, as the end of a message."""
     module, _, name = title.rpartition(".")
+    if method in _ANY_METHOD:
+        own = OF_METHODS.get((method, name))
+        return f"it is {own}" if own else _ANY_METHOD[method]
+    if title == "np.select":
+        return "it is te.where(c, a, te.where(d, b, default)), nested"
     if module == "np.fft":
         return _FFT
     return OF_MODULES.get(name, "write it with tedsl's functions")

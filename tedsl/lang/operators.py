@@ -141,7 +141,9 @@ class Operators(Generic[R]):
         title = title_of(ufunc)
         name = title if method == "__call__" else f"{title}.{method}"
         told = f" with {', '.join(options)}=" if options else ""
-        raise TypeError(f"{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; {instead_of(title)}")
+        raise TypeError(
+            f"{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; {instead_of(title, method)}"
+        )
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -23,7 +23,7 @@ from tedsl.lang.operators import Operators
 from tedsl.lang.packing import StepState, scan_of
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.step import ScanStep, written
-from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor, tell, tell_of_scalars
+from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor, tell, tell_of_indices, tell_of_scalars
 from tedsl.lang.titles import titled
 
 if TYPE_CHECKING:
@@ -252,6 +252,8 @@ def _traced(function: Callable[..., Any], form: _Form, dtype: Any, name: str, wh
     assert refused is not None
     if isinstance(refused, TypeError):
         tell_of_scalars(refused, "; in te.scan the states come first, then the axes")
+    if isinstance(refused, IndexError):
+        tell_of_indices(refused)
     raise refused
 
 

@@ -417,6 +417,15 @@ def tell_of_scalars(error: TypeError, hint: str = "") -> None:
         error.args = (f"{error}, at {user_location()}: one scalar has no elements{hint}",)
 
 
+def tell_of_indices(error: IndexError) -> None:
+    """Say in PyTorch's own error of `a[i]` how an element of its tensors is read at an axis."""
+    if re.search(r"valid indices \(got (Axis|Read|Apply|Const|Reduce|Var)\)", str(error)):
+        error.args = (
+            f"{error}, at {user_location()}; to read an element of a tensor of PyTorch at an axis, make that one of "
+            "tedsl first: c = te.constant(a), then c[i]",
+        )
+
+
 @spoken("x")
 class Tensor(Operators["Tensor"], Rich, RichFormula):
     """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""

@@ -18,6 +18,7 @@ from tedsl.lang.errors import AliasError, user_location
 from tedsl.lang.expr import Const, Expr, Read
 from tedsl.lang.foreign import array_of
 from tedsl.lang.joining import stack
+from tedsl.lang.names import instead_of, title_of
 from tedsl.lang.operators import Fn, Operators
 from tedsl.lang.tensor import Tensor
 from tedsl.mutation.layouts import Ghost, Layout, ghost_of_result, ghost_with, new_ghost
@@ -376,20 +377,17 @@ class Array(Operators[Any]):
         """np.exp(x), np.maximum(x, y, out=x), np.add.at(x, i, v)."""
         rule = self._numpy.get(ufunc) if method == "__call__" else self._numpy.get((ufunc, method))
         if rule is None:
-            name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-            raise TypeError(
-                f"np.{name} at {user_location()}: not supported on traced arrays; write it with tedsl's functions"
-            )
+            title = title_of(ufunc)
+            name, told = title if method == "__call__" else f"{title}.{method}", instead_of(title, method)
+            raise TypeError(f"{name} at {user_location()}: not supported on traced arrays; {told}")
         return rule(self.trace, *inputs, **kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """np.where, np.concatenate, np.sum and others of the table."""
         rule = self._numpy.get(function)
         if rule is None:
-            raise TypeError(
-                f"np.{function.__name__} at {user_location()}: not supported on traced arrays; write it with tedsl's "
-                "functions"
-            )
+            title = title_of(function)
+            raise TypeError(f"{title} at {user_location()}: not supported on traced arrays; {instead_of(title)}")
         out = kwargs.get("out")
         given = {k: v for k, v in kwargs.items() if k != "out"}
         try:

@@ -16,7 +16,7 @@ from tedsl.lang.compute import placeholder
 from tedsl.lang.constants import captured
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.elements import whole
-from tedsl.lang.errors import is_own_file, place_of, user_location
+from tedsl.lang.errors import MissingKeyError, is_own_file, place_of, user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
 from tedsl.lang.foreign import has_elements
@@ -73,7 +73,7 @@ class Definition(Routine):
         try:
             with captured():
                 returned = inlined(self.signature, self.template, self.author, inputs)
-        except (TypeError, ValueError, IndexError, ArithmeticError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             made = _explained(self.signature, self.template, error, inputs)
             raise made.with_traceback(_shown(error.__traceback__)) from None  # all of it is the context of this one
         outputs: list[Tensor] = []
@@ -331,7 +331,10 @@ def _explained(signature: Signature, template: Template, error: Exception, input
     """The error of the function with the names of its arguments and what was given."""
     title, text = signature.title, str(error)
     told = text[len(title) :] if text.startswith(title) else f": {text}"  # what is said of it has its title already
-    message = f"{title} called on ({signature.given(template, inputs)}){told}"
+    given = signature.given(template, inputs)
+    message = f"{title} called on ({given}){told}"
+    if isinstance(error, KeyError) and not isinstance(error, MissingKeyError):
+        return _with_notes(MissingKeyError(f"{title} called on ({given}): there is no key {text}"), error)
     if "is not a valid JAX type" in message:  # what its functions say of our tensors
         message += "; functions of JAX take arrays: write those of tedsl here, as te.log(x)"
     try:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.backend.compiling.samples import inputs_of
 from tedsl.backend.host.units import parse_bytes
 from tedsl.lang import names
 
@@ -179,7 +180,7 @@ def view() -> Any:
         (lambda: te.build(x, x + 1)(None), "expected an array of float32 of shape (4, 3), found NoneType (None)"),
         (lambda: te.build(x, x + 1)(range(3)), "; convert it with np.asarray(x, dtype='float32')"),
         (lambda: te.grad(lambda a, b=1.0: (a * b).sum(), argnums=9)(A), "argnums has 9, but it has 2 positional"),
-        (lambda: te.work(x, sizes={"T": 3}), "for n = te.var('n') it is sizes={n: 3}"),
+        (lambda: te.work(x, sizes={3: 3}), "for n = te.var('n') it is sizes={n: 3} or"),
         (
             lambda: te.compute((4,), lambda i: sum(x[k, 0] for k in range(i))),
             "a sum over range(i) is te.sum(lambda k: ..., where=lambda k: k < i)",
@@ -432,6 +433,51 @@ def test_pointers_to_names_of_others_can_be_followed() -> None:
         eval(code, scope)
         tried += 1
     assert tried > 60
+
+
+@pytest.mark.parametrize(("method", "name"), names.OF_METHODS)
+def test_methods_of_functions_of_numpy_are_what_is_told(method: str, name: str) -> None:
+    x, y, p = (te.placeholder((n,), "float64", name=letter) for n, letter in ((3, "x"), (4, "y"), (2, "values")))
+    scope = {"te": te, "x": x, "y": y, "axis": 0, "places": [2, 0], "values": p}
+    made = eval(names.OF_METHODS[method, name], scope)
+    feeds = {"x": np.array([0.5, 2.0, -1.25]), "y": np.array([2.0, 0.5, 3.0, 2.0]), "values": np.array([3.0, -2.0])}
+    if name == "power":
+        feeds["x"] = abs(feeds["x"])
+    found = te.evaluate(made, {t.name: feeds[t.name] for t in inputs_of([made]) if t.name in feeds})
+    function = getattr(getattr(np, name), method)
+    if method == "at":
+        want = feeds["x"].copy()
+        function(want, [2, 0], feeds["values"])
+    else:
+        want = function(feeds["x"], feeds["y"]) if method == "outer" else function(feeds["x"])
+    np.testing.assert_allclose(found, want, rtol=1e-12)
+
+
+def test_a_tensor_of_pytorch_is_no_tensor_to_index_at_an_axis() -> None:
+    torch = pytest.importorskip("torch")
+    table = torch.ones(4, 4)
+    told = r"valid indices \(got Axis\), at .*test_guesses.py.*make that one of tedsl first: c = te.constant\(a\)"
+    for read in (
+        lambda: te.compute((4,), lambda j: table[j, j]),
+        lambda: te.compute((4,), lambda j: te.sum(lambda k: table[j][k])),
+        lambda: te.scan((4,), lambda s, t: te.select(t == 0, 0.0, s[t - 1] + table[t, 0])),
+    ):
+        with pytest.raises(IndexError, match=told):
+            read()
+    c = te.constant(table)
+    np.testing.assert_array_equal(te.evaluate(te.compute((4,), lambda j: c[j, j])), np.ones(4))
+
+
+def test_a_missing_key_is_told_with_the_function_that_asked_for_it() -> None:
+    def loss(p: Any, x: Any) -> Any:
+        return (x @ p["w"]).sum()
+
+    params, data = {"v": np.ones(4)}, np.ones((2, 4))
+    told = r"loss.* called on \(p_v : float64\[4\], x : float64\[2, 4\]\): there is no key 'w'$"
+    for run in (te.op(loss), te.jit(loss), te.grad(loss), te.jit(lambda p, x: te.grad(loss)(p, x))):
+        with pytest.raises(KeyError) as error:
+            run(params, data)
+        assert re.search(told if run.__name__ != "<lambda>" else "there is no key 'w'$", str(error.value))
 
 
 def test_names_differ_by_underscores_only() -> None:
