@@ -1,7 +1,8 @@
 """What an operator is called with: arrays whose extents are named, static arguments that are constant or drawn.
 
-Extents that share a name are equal: `"c h w"` and `"f c 3 3"` are an image and the filters that fit it. A shape may
-begin with `...`, which stands for the same few extents everywhere it is written.
+Extents that share a name are equal: `"c h w"` and `"f c 3 3"` are an image and the filters that fit it. One may follow
+from others: beside `"n c h w"`, `"n s 2*h 2*w"` is an image of twice the height and width. A shape may begin with
+`...`, which stands for the same few extents everywhere it is written.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
+from tedsl.testing.extents import is_name, names_of, value_of
 from tedsl.testing.misuse import check_described, check_descriptions
 
 __all__ = ["Arguments", "ArraySpec", "SampledCall", "array"]
@@ -32,7 +34,7 @@ MOST_LEADING = 3
 class ArraySpec:
     """An array argument: a shape of names and numbers, a dtype (None: the float type of the case), a range of values.
 
-    `below` bounds integers by a named extent or a number: the values are an index into it.
+    `below` bounds integers by an extent: the values are an index into it.
     """
 
     shape: tuple[str | int, ...]
@@ -46,13 +48,16 @@ class ArraySpec:
             raise ValueError(
                 f"te.testing.array: `...` stands first in a shape, found {' '.join(map(str, self.shape))!r}"
             )
-        for extent in self.shape:
-            if isinstance(extent, str) and extent != "..." and not extent.isidentifier():
-                raise ValueError(f"te.testing.array: an extent is a name or a number, found {extent!r}")
+        self.names()  # refuses what is no extent
         if self.below is not None and (self.dtype is None or not as_dtype(self.dtype).is_integer):
             raise TypeError(f"te.testing.array: below= is for integers, found dtype {self.dtype}")
         if not self.low < self.high:
             raise ValueError(f"te.testing.array: expected low < high, found {self.low} and {self.high}")
+
+    def names(self) -> list[str]:
+        """The names in its extents."""
+        extents = [n for n in (*self.shape, self.below) if n is not None and n != "..."]
+        return [name for extent in extents for name in names_of(extent)]
 
 
 @own_arguments("te.testing.array")
@@ -117,10 +122,10 @@ class Arguments:
         if not isinstance(sizes, Mapping | None):
             raise TypeError(f'check_op: sizes= takes the extents of names, as {{"n": (3, 9)}}; found {sizes!r:.40}')
         ranges = {name: (n, n) if isinstance(n, int) else n for name, n in (sizes or {}).items()}
-        used = {n for s in specs.values() for n in (*s.shape, s.below) if isinstance(n, str)}
+        used = {name for spec in specs.values() for name in spec.names()}
         for name, (low, high) in ranges.items():
             if name not in used:
-                known = ", ".join(sorted(used - {"..."})) or "none"
+                known = ", ".join(sorted(used)) or "none"
                 raise ValueError(f"check_op: sizes= names {name!r}, which is in no shape; the extents are {known}")
             if not 0 <= low <= high:
                 raise ValueError(f"check_op: sizes[{name!r}]: expected 0 <= smallest <= largest, found {low}, {high}")
@@ -150,8 +155,8 @@ class Arguments:
         for name, spec in self.specs.items():
             behind = takewhile(lambda n: n != "...", reversed(spec.shape))
             for extent, held in zip(behind, reversed(arrays[name].shape), strict=False):
-                if isinstance(extent, str) and extent not in self.sizes and held == SMALLEST:
-                    found[extent] = None
+                if is_name(extent) and extent not in self.sizes and held == SMALLEST:
+                    found[str(extent)] = None
         return sorted(found)
 
     def _on_edge(self, arrays: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
@@ -176,8 +181,7 @@ class Arguments:
 
     @property
     def _names(self) -> list[str]:
-        found = [n for s in self.specs.values() for n in (*s.shape, s.below) if isinstance(n, str) and n != "..."]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(name for spec in self.specs.values() for name in spec.names()))
 
 
 def _bound(op: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,11 +221,10 @@ def _values(
     """Values with three decimals, so that a failing case can be written down; two equal ones are rare."""
     shape: list[int] = []
     for n in spec.shape:
-        shape += leading if n == "..." else [extents[n] if isinstance(n, str) else n]
+        shape += leading if n == "..." else [value_of(n, extents)]
     kind = as_dtype(spec.dtype or dtype)
     if spec.below is not None:
-        below = extents[spec.below] if isinstance(spec.below, str) else spec.below
-        return np.asarray(rng.integers(0, max(below, 1), shape), kind.numpy)
+        return np.asarray(rng.integers(0, max(value_of(spec.below, extents), 1), shape), kind.numpy)
     if kind.is_bool:
         return np.asarray(rng.integers(0, 2, shape), bool)
     if kind.is_integer:

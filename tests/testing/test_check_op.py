@@ -282,6 +282,20 @@ def test_a_run_is_repeatable_and_silent() -> None:
         (lambda: te.testing.check_op(matmul, "n", "n", "n"), TypeError, r"matmul\(a: "),
         (lambda: te.testing.check_op(lambda *xs: xs[0]), TypeError, "wrap it in a function of named arguments"),
         (lambda: te.testing.array("n ..."), ValueError, "stands first"),
+        (lambda: te.testing.array("n 2*"), ValueError, r"made of these by .*, as 2\*h; found '2\*'"),
+        (lambda: te.testing.array("n/2"), ValueError, "an extent is a name, a number, or made of these"),
+        (lambda: te.testing.array("f(n)"), ValueError, "an extent is a name, a number, or made of these"),
+        (lambda: te.testing.array("n 1.5"), ValueError, "an extent is a name, a number, or made of these"),
+        (
+            lambda: te.testing.check_op(te.tanh, "n*m", sizes={"k": 3}),
+            ValueError,
+            "sizes= names 'k'.*the extents are m, n",
+        ),
+        (
+            lambda: te.testing.check_op(te.tanh, "n-7", examples=1),
+            ValueError,
+            r"the extent n-7 is -\d at n = \d; bound its names",
+        ),
         (lambda: te.testing.array("n", below=3), TypeError, "below= is for integers"),
         (lambda: te.testing.array("n", low=1.0, high=1.0), ValueError, "low < high"),
     ],
@@ -359,6 +373,36 @@ def test_arrays_may_be_static_and_shapes_tuples() -> None:
     assert te.testing.check_op(lambda x, w: x * te.constant(w), "3", st.just(np.arange(3.0)), examples=3, compiled=1)
     assert te.testing.array((4, "n", 3), "int32").shape == (4, "n", 3)
     assert te.testing.check_op(lambda x, y: x + y, examples=3, compiled=1)
+
+
+def test_extents_that_follow_from_others() -> None:
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+
+    def joined(x: te.Tensor, skip: te.Tensor, w: te.Tensor, ids: te.Tensor) -> te.Tensor:
+        seen.add((x.shape, skip.shape, w.shape, ids.shape))
+        wide = te.compute((x.shape[0], 2 * x.shape[1]), lambda c, i: x[c, i // 2])
+        both = te.concatenate([wide, skip], 0)
+        return te.compute((w.shape[0], ids.shape[0]), lambda o, i: te.sum(lambda c: w[o, c] * both[c, ids[i]]))
+
+    ids = te.testing.array("(n+1)//2", "int32", below="2*n")
+    assert te.testing.check_op(joined, "c n", "s 2*n", "o c+s", ids, sizes={"c": (1, 3)}, examples=20)
+    assert len(seen) > 4
+    for (c, n), (s, wide), (_, channels), (m,) in seen:
+        assert (wide, channels, m) == (2 * n, c + s, (n + 1) // 2)
+        assert c <= 3
+
+
+def test_a_wrong_rule_is_found_at_extents_that_follow_from_others() -> None:
+    def half(x: te.Tensor) -> te.Tensor:
+        return te.compute((x.shape[0] // 2,), lambda i: x[2 * i] * x[2 * i + 1])
+
+    def wrong(output: te.Tensor, inputs: Any, head: te.Tensor) -> Any:
+        (x,) = inputs
+        return te.compute(x.shape, lambda i: x[i] * head[i // 2])
+
+    with pytest.raises(AssertionError, match="gradient"):
+        te.testing.check_op(half, "2*n", vjp=wrong, examples=10)
+    assert te.testing.check_op(half, "2*n", examples=10)
 
 
 def test_a_tuple_that_may_have_meant_a_shape_is_named() -> None:
