@@ -203,7 +203,8 @@ class StageView(Rich):
 
         `tail` says what the last iterations do where the factor does not divide the extent: "guard" tests
         each one, "predicate" masks the loads and stores of vectors, "shift" moves them inward (some elements
-        are computed twice). "round_up" is a promise that the factor divides it, and refused where it does not.
+        are computed twice). "round_up" is for extents that are known to have no rest, and refused at te.build where
+        there may be one.
         A factor may be made of sizes, also as text: `(n + 15) // 16` makes at most 16 parts of n iterations.
         """
         old = self._loop(loop, "split")

@@ -85,9 +85,11 @@ def _round_up(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement
     if level.constant is not None and level.constant % _step(d) == 0:
         return ""
     if not divides(_step(d), level) and not _is_case_of(plan, d, level):
+        own = f"s[{d.stage!r}].specialize(({level.extent}) % {_step(d)} == 0)"
+        other = "" if level.constant is not None else f", or give loops of their own to sizes of which it is one, {own}"
         return (
             f"tail='round_up' computes up to a multiple of {_step(d)}, expected of the extent of {d.loop!r}, found "
-            f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'"
+            f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'{other}"
         )
     if places[d.stage].kind != "root":
         return (

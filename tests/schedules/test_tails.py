@@ -208,6 +208,25 @@ def test_a_symbolic_extent_that_is_a_multiple() -> None:
     np.testing.assert_array_equal(te.build(A, C, schedule=s)(x), x + 1)
 
 
+def test_a_symbolic_extent_that_may_be_none_is_told_of_loops_for_its_multiples() -> None:
+    n = te.var("n")
+    A = te.placeholder((n + 1,), name="A")
+    C = te.compute((n + 1,), lambda i: A[i] + 1, name="C")
+    s = te.Schedule(C)
+    s[C].vectorize("i", 8, tail="round_up")
+    message = refusal(lambda: te.build(A, C, schedule=s))
+    told = (
+        "take tail='guard', or give loops of their own to sizes of which it is one, s['C'].specialize((n + 1) % 8 == 0)"
+    )
+    assert message.endswith(told)
+    s = te.Schedule(C)
+    s[C].specialize((n + 1) % 8 == 0).vectorize("i", 8, tail="round_up")
+    run = te.build(A, C, schedule=s)
+    for size in (8, 9, 16):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(run(x), x + 1)
+
+
 def test_what_a_chain_of_stages_needs_is_asked_of_each_stage_once() -> None:
     """There are two ways to go on at every stage, so that a long chain would have no end."""
 
