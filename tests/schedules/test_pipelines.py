@@ -105,3 +105,17 @@ def test_whole_stages_are_read_in_fused_loops_inside_others(kind: str, rows: str
     first = (value[:21] + below) * (2 if kind == "stage" else 1)
     beside = first[np.minimum(np.arange(20) + 1, 20)][:, np.maximum(np.arange(17) - 1, 0)]
     np.testing.assert_array_equal(te.build(x, out, s)(value), first[:20] + beside)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("made", ["pack", "rfactor"])
+def test_memory_is_hoisted_out_of_a_loop_that_has_no_iteration(made: str, *, ahead: bool) -> None:
+    """Halide dropped the loop with what is computed in it, and then asked for its memory."""
+    x, k = te.placeholder((4,), "int32", name="x"), te.reduce_axis(0, "k")
+    out = te.compute((3,), lambda i: te.sum(x[k], axis=k), name="out")
+    s = te.Schedule(out)
+    view = s[out].pack(x, ("0o", "0i"), (2,), "inner") if made == "pack" else s[out].rfactor("k", "inner")
+    view.compute_at(out, "k").hoist_storage()
+    if ahead:
+        view.async_()
+    np.testing.assert_array_equal(te.build(x, out, s)(np.ones(4, np.int32)), np.zeros(3))

@@ -19,7 +19,7 @@ from schedules.loops import Level, base_of, factor_of, nest_of
 from schedules.machine import Machine
 from schedules.placing.ahead import is_asked_ahead, room_ahead, why_in_turn
 from schedules.placing.placement import placed
-from schedules.placing.places import ROOT, Placement
+from schedules.placing.places import ROOT, Placement, around
 from schedules.placing.sharing import shared_loops
 from schedules.plan import Plan, Step, described, dimensions
 from tedsl.analysis.hazards import Order, StageLoop
@@ -73,7 +73,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
     # Where objects are not loaded the tasks are run by Halide's pool, which may wait for ever.
     possible = not in_turn and machine.gpu is None and loads_objects()
     for name, loops in stages.items():
-        if possible and is_asked_ahead(plan, name) and not why_in_turn(plan, name):
+        is_empty = _has_no_iteration(plan, places, places[name])
+        if possible and is_asked_ahead(plan, name) and not why_in_turn(plan, name) and not is_empty:
             _place_ahead(places[name], loops, stages, plan)
         else:
             _place(places[name], loops, stages, plan)
@@ -81,7 +82,8 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
         for step in plan.storage.get(name, ()):
             with halide_refused(step):
                 if isinstance(step.directive, d.HoistStorage):
-                    _hoist(loops, step.directive, places[name], stages)
+                    if not is_empty:
+                        _hoist(loops, step.directive, places[name], stages)
                 elif not isinstance(step.directive, d.Async):
                     _STORAGE[type(step.directive)](loops, step.directive)
     for step in shared_loops(plan):
@@ -539,6 +541,12 @@ def _share(plan: Plan, step: Step, stages: Mapping[str, Loops]) -> None:
         last = other.loop(w.definition, w.loop)
         level = hl.LoopLevel(other.func, last, int(other.is_update(w.definition)))
         mine.definitions[w.definition].compute_with(level)
+
+
+def _has_no_iteration(plan: Plan, places: Mapping[str, Placement], place: Placement) -> bool:
+    """Whether a stage is computed in a loop known to be empty: Halide drops that, and then asks for the memory."""
+    loops = around(plan, places, place.consumer, place.loop) if place.kind == "at" else []
+    return any(level.known == 0 for _, level in loops)
 
 
 def _hoist(loops: Loops, h: d.HoistStorage, place: Placement, stages: Mapping[str, Loops]) -> None:
