@@ -448,7 +448,7 @@ def _cut(nest: Nest, d: CutAt | Unswitch) -> Nest:
 
 def _is_made(nest: Nest, loop: str) -> bool:
     """Whether a loop was split off, or split and kept its name."""
-    return any(re.search(rf"(^|\W){re.escape(loop)}\W", let) for let in nest.lets)
+    return any(re.search(rf"(^|\W){re.escape(loop)}(\W|$)", let) for let in nest.lets)
 
 
 _RULES: dict[type, Callable[[Nest, Any], Nest]] = {

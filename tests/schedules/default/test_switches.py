@@ -233,6 +233,8 @@ def test_cases_of_a_stage_that_is_computed_within_rows(place: str) -> None:
     [
         (lambda s: s["C"].unswitch("j").unswitch("i"), "by cases already"),
         (lambda s: s["C"].vectorize("j", 8).unswitch("j"), "before other directives"),
+        (lambda s: s["C"].unswitch(s["C"].split("j", 8)[0]), "before other directives"),
+        (lambda s: s["C"].unswitch(s["C"].split("j", 8)[1]), "before other directives"),
         (lambda s: s["S"].unswitch("i"), "not pointwise"),
         (lambda s: s["C"].unswitch("j") and s["T"].compute_at("C", "i"), "is computed inside the loops of C"),
         (lambda s: s["T"].unswitch("j").compute_root().compute_with("U", "i"), "share loops"),
