@@ -46,7 +46,7 @@ class ReadsBehind:
     def __init__(self, looks_through: Callable[[Operation], bool]) -> None:
         self.looks_through = looks_through
         self.found: dict[Read, tuple[Read, ...]] = {}
-        self.own: dict[Tensor, list[Read]] = {}  # by what is looked through
+        self.own: dict[Tensor, list[Read]] = {}  # by what is looked through, those in indices among them
 
     def of(self, read: Read) -> tuple[Read, ...]:
         """The reads at the place of a read; none where it is not looked through."""
@@ -56,6 +56,7 @@ class ReadsBehind:
                 here: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
                 if read.tensor not in self.own:
                     self.own[read.tensor] = reads_of((op.bodies[read.tensor.index],))
-                behind = tuple(reads_of(substitute_all(self.own[read.tensor], here)))
+                made = substitute_all(self.own[read.tensor], here)
+                behind = tuple(reads_of(made) if reads_of(read.indices) else dict.fromkeys(made))
             self.found[read] = behind
         return self.found[read]

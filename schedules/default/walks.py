@@ -76,6 +76,7 @@ class _Search:
         self.found: list[_Walk] = []
         self.alike: dict[Hashable, list[_Walk]] = {}
         self.of: dict[Operation, _Walk] = {}
+        self.inside: dict[Expr, list[Axis]] = {}  # loops of indices
         self.at: dict[Read, tuple[tuple[int, ...], list[Axis], int]] = {}  # which keeps what is numbered
 
     def walks(self, alone: Set[str]) -> list[_Walk]:
@@ -156,9 +157,15 @@ class _Search:
         """Where something is read: its indices by number, their loops, and how many points these have."""
         found = self.at.get(read)
         if found is None:
-            loops = free_axes(read.indices)
+            loops = list(dict.fromkeys(a for index in read.indices for a in self._loops_of(index)))
             found = self.at[read] = tuple(map(id, read.indices)), loops, _points(loops)
         return found
+
+    def _loops_of(self, index: Expr) -> list[Axis]:
+        """The loops of an index, of which many reads have the same."""
+        if index not in self.inside:
+            self.inside[index] = free_axes(index)
+        return self.inside[index]
 
     def _is_apart(self, walk: _Walk, op: Compute) -> bool:
         """Whether neither needs the other, what is one stage already taken together, nor is part of other rows."""
