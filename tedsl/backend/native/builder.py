@@ -5,7 +5,7 @@ Variables are memory here; LLVM's passes make registers of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from llvmlite import ir
 __all__ = ["BYTE", "INDEX", "POINTER", "SIZE", "Changing", "Elements", "RoutineCode"]
 
 BYTE, INDEX, SIZE, POINTER = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.PointerType()
+MOST_TASKS = 64
 HOST, DIMENSIONS = 16, 40  # where halide_buffer_t has the address of its first element, and of its dimensions
 EXTENT, STRIDE, DIMENSION_BYTES = 4, 8, 16
 
@@ -147,6 +148,35 @@ class RoutineCode:
         release = self.outside("halide_free", ir.VoidType(), [POINTER, POINTER])
         self.builder.call(release, [ir.Constant(POINTER, None), array.base])
 
+    # ---- threads
+
+    def shared_out(self, each: Any, arguments: Sequence[Any], count: Any, work: Any) -> Any:
+        """each(*arguments, begin, end) over `count` of something in tasks, of which there are at most as many as parts
+        of `work`; its code, or one of them that is not 0.
+        """
+        b, one = self.builder, ir.Constant(SIZE, 1)
+        tasks = self.least(self.least(count, ir.Constant(SIZE, MOST_TASKS)), work)
+        tasks = b.select(self.compare("<", tasks, 1), one, tasks)
+        share = b.udiv(b.add(count, b.sub(tasks, one)), tasks)
+        share = b.select(self.compare("<", share, 1), one, share)
+        tasks = b.udiv(b.add(count, b.sub(share, one)), share)
+        values = [*arguments, count, share]
+        with b.goto_entry_block():
+            closure = b.bitcast(b.alloca(SIZE, len(values)), POINTER)
+        held = Elements(self, SIZE, closure)
+        for k, value in enumerate(values):
+            held[k] = value if value.type == SIZE else b.ptrtoint(value, SIZE)
+        code = self.variable(0, INDEX)
+        with self.either(self.compare(">", tasks, 1)) as (many, single):
+            with many:
+                task = _task(self.module, f"{self.function.name}_task", each, [a.type for a in arguments])
+                run = self.outside("halide_do_par_for", INDEX, [POINTER, POINTER, INDEX, INDEX, POINTER])
+                begin = ir.Constant(INDEX, 0)
+                code.set(b.call(run, [ir.Constant(POINTER, None), task, begin, self.narrow(tasks, INDEX), closure]))
+            with single:
+                code.set(b.call(each, [*arguments, ir.Constant(SIZE, 0), count]))
+        return code.get()
+
     # ---- Halide's buffers
 
     def _field(self, base: Any, offset: int, kind: Any) -> Any:
@@ -181,3 +211,15 @@ class RoutineCode:
             place = self.builder.add(place, self.builder.mul(at, self.stride(buffer, k)))
         step = 1 if axis is None else self.stride(buffer, axis)
         return Elements(self, kind, self.host(buffer), step).shifted(place)
+
+
+def _task(module: ir.Module, name: str, each: Any, kinds: Sequence[Any]) -> Any:
+    """What a thread is given: the number of a task, and where the arguments are."""
+    code = RoutineCode(module, name, [POINTER, INDEX, POINTER], INDEX, inner=True)
+    b, (_, number, closure) = code.builder, code.parameters
+    held = Elements(code, SIZE, closure)
+    *values, count, share = (held[k] for k in range(len(kinds) + 2))
+    arguments = [v if kind == SIZE else b.inttoptr(v, kind) for v, kind in zip(values, kinds, strict=True)]
+    begin = b.mul(code.wide(number), share)
+    code.give(b.call(each, [*arguments, begin, code.least(count, b.add(begin, share))]))
+    return code.function

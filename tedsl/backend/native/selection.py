@@ -23,8 +23,8 @@ LEAST = 512  # elements in a row, for that
 SHORT = 1 << 12  # rows below have a small sample, and a handful of them needs none
 LITTLE, SAMPLE, LARGE_SAMPLE = 64, 1024, 8192
 SHARE = 7  # powers of two: of a long row so many times more elements than of its sample
-HANDFUL = 32
-BLOCK = 64
+HANDFUL, LARGE_HANDFUL = 32, 128  # of short rows, of long ones
+BLOCK, SMALL_BLOCK = 64, 16  # where few elements are taken, where some are
 
 
 class SortMemory:
@@ -72,7 +72,9 @@ class Selection:
         """The places of the first m elements, in order."""
         code, b, work = self.code, self.code.builder, self.work
         swapped = code.variable(0, ir.IntType(1))
-        handful = b.and_(code.compare("<=", self.m, HANDFUL), code.compare("<", self.m, self.n))
+        is_short = code.compare("<", self.n, SHORT)
+        most = b.select(is_short, ir.Constant(SIZE, HANDFUL), ir.Constant(SIZE, LARGE_HANDFUL))
+        handful = b.and_(code.compare("<=", self.m, most), code.compare("<", self.m, self.n))
         with code.either(handful) as (some, many):
             with some:
                 self._kept()
@@ -103,11 +105,12 @@ class Selection:
         """Each element from `begin` on that is before the last of the handful takes its place among them."""
         code, work, last = self.code, self.work, self._last
 
-        def take(i: Any, own: Any) -> None:
-            at = opened(code, work.keys, work.places, own, last)
-            work.keys[at], work.places[at] = own, code.narrow(i, INDEX)
+        def look(i: Any, own: Any) -> None:
+            with code.when(code.compare("<", own, work.keys[last])):
+                at = opened(code, work.keys, work.places, own, last)
+                work.keys[at], work.places[at] = own, code.narrow(i, INDEX)
 
-        self._go_by(begin, "<", lambda: work.keys[last], take)
+        self._go_by(begin, "<", lambda: work.keys[last], look, BLOCK)
 
     @property
     def _last(self) -> Any:
@@ -118,14 +121,15 @@ class Selection:
         code, b, work = self.code, self.code.builder, self.work
         count = code.variable(0)
 
-        def take(i: Any, own: Any) -> None:
+        def look(i: Any, own: Any) -> None:
+            """Whether it stays cannot be foreseen: it is put where the next one that does will lie."""
             work.keys[count.get()], work.places[count.get()] = own, code.narrow(i, INDEX)
-            count.add(1)
+            count.add(b.zext(code.compare("<=", own, limit), SIZE))
 
         fewer = code.compare("<=", b.mul(self.m, ir.Constant(SIZE, FEWER)), self.n)
         with code.when(b.and_(fewer, code.compare(">=", self.n, LEAST))):
             limit = self._limit()
-            self._go_by(ir.Constant(SIZE, 0), "<=", lambda: limit, take)
+            self._go_by(ir.Constant(SIZE, 0), "<=", lambda: limit, look, SMALL_BLOCK)
         with code.when(code.compare("<", count.get(), self.m)):
             self._fill(self.n)
             count.set(self.n)
@@ -136,21 +140,21 @@ class Selection:
             self.work.keys[i] = self.key(self.row[i])
             self.work.places[i] = self.code.narrow(i, INDEX)
 
-    def _go_by(self, begin: Any, relation: str, limit: Callable[[], Any], take: Callable[[Any, Any], None]) -> None:
-        """Take those of the elements from `begin` on whose key has the relation to the limit of the moment."""
+    def _go_by(
+        self, begin: Any, relation: str, limit: Callable[[], Any], look: Callable[[Any, Any], None], block: int
+    ) -> None:
+        """Look at the elements from `begin` on in blocks where a key has the relation to the limit of the moment."""
         code, b, key = self.code, self.code.builder, self.key
-        blocks = b.udiv(b.add(b.sub(self.n, begin), ir.Constant(SIZE, BLOCK - 1)), ir.Constant(SIZE, BLOCK))
+        blocks = b.udiv(b.add(b.sub(self.n, begin), ir.Constant(SIZE, block - 1)), ir.Constant(SIZE, block))
         with code.loop(blocks) as k:
-            first = b.add(begin, b.mul(k, ir.Constant(SIZE, BLOCK)))
-            end = code.least(self.n, b.add(first, ir.Constant(SIZE, BLOCK)))
+            first = b.add(begin, b.mul(k, ir.Constant(SIZE, block)))
+            end = code.least(self.n, b.add(first, ir.Constant(SIZE, block)))
             found, now = code.variable(0, self.work.keys.kind), limit()
             with code.loop(end, first) as i:
                 there = b.zext(code.compare(relation, key(self.row[i]), now), self.work.keys.kind)
                 found.set(b.or_(found.get(), there))
             with code.when(code.compare("!=", found.get(), 0)), code.loop(end, first) as i:
-                own = key(self.row[i])
-                with code.when(code.compare(relation, own, limit())):
-                    take(i, own)
+                look(i, key(self.row[i]))
 
     def _limit(self) -> Any:
         """A key that probably no fewer than m keys reach: the sample's, somewhat beyond the share of m."""
