@@ -230,3 +230,35 @@ def test_all_elements_are_one_row_and_the_largest_come_first() -> None:
         np.testing.assert_array_equal(found, expected)
     slope = te.differentiate(te.sort(x, axis=None, descending=True)[:2].sum(), x)
     np.testing.assert_array_equal(te.evaluate(slope, {x: np.float32([[3, 1, 2], [1, 0, 5]])}), [[1, 0, 0], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(("rows", "n", "k"), [(2, 5000, 100), (7, 9001, 129), (400, 33, 5), (65, 640, 64)])
+def test_rows_are_shared_out_to_threads(rows: int, n: int, k: int) -> None:
+    """So many elements that there are several tasks, the last of which has fewer rows."""
+    a = np.random.default_rng(n).integers(-200, 200, (rows, n)).astype("float32")
+    a[rows // 2, n // 3] = np.nan
+    x = te.placeholder((rows, n), name="x")
+    ordered = np.argsort(a, axis=1, kind="stable")
+    down = np.argsort(-a, axis=1, kind="stable")[:, :k]
+    values, places = te.topk(x, k)
+    found = te.build([x], [te.sort(x), te.argsort(x), values, places])(a)
+    for ours, want in zip(
+        found,
+        (np.sort(a), ordered, np.take_along_axis(a, down, 1), down),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours, want)
+
+
+@pytest.mark.parametrize("entries", [0, 1, 2, 3, 8, 1000, 30_000])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_many_values_are_looked_for_side_by_side(entries: int, side: str) -> None:
+    """In tasks that begin in the midst of a row, whose last values are fewer than go side by side."""
+    chance = np.random.default_rng(entries)
+    table = np.sort(chance.integers(-50, 50, entries)).astype("float64")
+    a = chance.integers(-60, 60, (3, 4999)).astype("float64")
+    a[1, 7] = np.nan
+    t, v = te.placeholder((entries,), "float64", name="t"), te.placeholder(a.shape, "float64", name="v")
+    np.testing.assert_array_equal(
+        te.build([t, v], te.searchsorted(t, v, side))(table, a), np.searchsorted(table, a, side)
+    )
