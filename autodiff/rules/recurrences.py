@@ -305,6 +305,7 @@ def _scaled(e: Expr) -> tuple[Expr, tuple[Const, ...]]:
 
 def _recurrent_part(op: Scan, site: ReadSite, axes: tuple[Axis, ...], state: int) -> Expr:
     part = gather_expression(
-        (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=conditions_of(site.condition)
-    )
+        (*op.axes, *site.axes), site.read.indices, site.adjoint, axes, conditions=conditions_of(site.condition),
+        scan=op, name=f"d{op.name_of(state)}",
+    )  # fmt: skip
     return Const(0.0, op.states[state].dtype) if part is None else part

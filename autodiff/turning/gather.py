@@ -23,6 +23,7 @@ from autodiff.turning.answers import Answer, Contribution, answer_of, body_of, f
 from autodiff.turning.asking import conditions_of
 from autodiff.turning.borders import by_borders
 from autodiff.turning.cotangent import Support
+from autodiff.turning.destinations import Destinations, destinations_of, in_bounds
 from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
@@ -30,9 +31,10 @@ from autodiff.turning.sent import Sent, extent_of
 from autodiff.turning.usual_sizes import usually
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
 from tedsl.lang.operators import Fn
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.tensor import Scan, Tensor
 from tedsl.lang.traverse import reads_of, substitute_all, topological
 
 __all__ = ["adjoint_of_read", "gather_expression"]
@@ -150,16 +152,22 @@ def gather_expression(
     elements: Sequence[Axis],
     *,
     conditions: Sequence[Expr] = (),
+    scan: Scan,
+    name: str,
 ) -> Expr | None:
-    """The same sum as one expression at `elements`; None when it is zero.
+    """The same sum as one expression at `elements`, of a read of a scan's state; None when it is zero.
 
-    An expression cannot scatter: of a row that is no gather, every point is asked whether it is the element's.
+    An expression cannot scatter. Of a row that is no gather the points are put in order of their elements, if that is
+    the same in all steps; else every point is asked whether it is the element's.
     """
-    read = Sent(tuple(axes), tuple(index), value, tuple(conditions))
+    read = Sent(tuple(axes), tuple(index), in_bounds(value, scan), tuple(conditions))
     shape = tuple(extent_of(a) for a in elements)
     answer = answer_of(read, shape, compact=False)
     opaque = set(answer.found.opaque)
     if opaque:
+        order = destinations_of(read, elements, opaque, scan, name)
+        if order is not None:
+            return _in_order(order, elements)
         own = [read.index[j] == elements[j] for j in sorted(opaque)]
         answer = answer_of(replace(read, value=masked(value, own)), shape, compact=False, split=False)
         opaque = set(answer.found.opaque)
@@ -167,6 +175,19 @@ def gather_expression(
     for g in answer.found.gathers:
         inverted = [e for j, e in enumerate(answer.at(elements)) if j not in opaque]
         part = body_of(answer, g, inverted)
+        total = part if total is None else total + part
+    return total
+
+
+def _in_order(order: Destinations, elements: Sequence[Axis]) -> Expr | None:
+    """What the points of each element send, which follow one another."""
+    left = [elements[d] for d in order.kept]
+    answer = answer_of(order.rest, tuple(map(extent_of, left)), compact=False, split=False)
+    total: Expr | None = None
+    for g in answer.found.gathers:
+        loops, (value,), guard, data = moved(answer, g, answer.at(left), (answer.value,))
+        where = fn.logical_and(guard, order.condition)
+        part = Reduce(BUILTIN["sum"], (masked(value, data),), (order.loop, *loops), where)
         total = part if total is None else total + part
     return total
 

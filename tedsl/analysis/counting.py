@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 
+from tedsl.analysis.consecutive import parts_in
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free, values_at
 from tedsl.analysis.pointwise import Array
@@ -28,12 +29,17 @@ Ranges = Mapping[Axis, tuple[int, int]]
 
 
 def count_points(condition: Expr, ranges: Ranges, sizes: Mapping[Var, int]) -> int:
-    """The points of a box at which `condition` holds; its parts that depend on data count as true."""
+    """The points of a box at which `condition` holds; its parts that depend on data count as true.
+
+    Parts of an axis that follow one another are all of it.
+    """
     parts = [c for c in conjuncts(condition) if is_data_free((c,))]
     if any(c is FALSE for c in parts):
         return 0
     total = 1
     left = set(ranges)
+    for part in parts_in(condition):
+        left -= set(free_axes(part.begin)) - set(free_axes(parts))
     for axes, group in _independent(parts):
         known = [a for a in ranges if a in axes]
         left -= set(known)

@@ -60,7 +60,8 @@ def work(outputs: Any, sizes: NamedSizes | None = None) -> Work:
                 counts its box, and for each reduction inside the box times the reduction; one whose states have
                 shapes of their own counts that of each, and of the stages of a step
     masked      iterations at which the `where=` of a reduction or scatter is false. Only that: a `select` whose branch
-                is not taken still is an iteration. Parts of a guard that depend on data count as true
+                is not taken still is an iteration. Parts of a guard that depend on data count as true, but for
+                parts of an axis that follow one another, `begins[i] <= q < begins[i + 1]`, which are all of it
     flops       arithmetic on values (index arithmetic is not counted) at iterations that are not masked; any function,
                 comparison or combination in a reduction is one, select and cast are none
     bytes       elements written, and elements of each input touched, each once

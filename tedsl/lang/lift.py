@@ -36,9 +36,12 @@ def lift_reductions(
     return tuple(b.with_children(parts) for b in outer)
 
 
-def lifted(roots: tuple[Expr, ...], guards: Mapping[Expr, Expr], axes: tuple[Axis, ...], name: str) -> tuple[Expr, ...]:
+def lifted(
+    roots: tuple[Expr, ...], guards: Mapping[Expr, Expr], axes: tuple[Axis, ...], name: str,
+    states: tuple[Tensor, ...] = (),
+) -> tuple[Expr, ...]:  # fmt: skip
     """The same of expressions that stand inside of others: `guards` tells the condition of each node in those."""
-    return _Lifting(guards, axes, name).of(roots)
+    return _Lifting(guards, axes, name, states).of(roots)
 
 
 def _is_one_reduction(bodies: tuple[Expr, ...]) -> bool:

@@ -10,6 +10,7 @@ first step, where others choose by the step what they begin with.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -179,7 +180,24 @@ def _turns(
     tiles: Mapping[Axis, StepTile], of_sums: int,
 ) -> list[Turn]:  # fmt: skip
     """The turns of a phase's reductions; `of_sums`: lanes of which each adds terms of its own."""
-    placed, fixed, own = _placed(ctx, place, phase), ctx.scalars({}), set(map(id, op.states))
+    placed, own = _placed(ctx, place, phase), set(map(id, op.states))
+
+    def read_at(atom: Expr, *, largest: bool) -> Halide | None:
+        """The least, or the largest, that data say at the places of a vector."""
+        axes = free_axes(atom)
+        boxes = [phase.places.get(a, a) for a in axes]
+        if any(a not in placed or b not in loops or b in tiles for a, b in zip(axes, boxes, strict=True)):
+            return None
+        at: list[dict[Axis, Halide]] = [{}]
+        for axis, box in zip(axes, boxes, strict=True):
+            lanes = _lanes(ctx, op, box)
+            places = [placed[axis]]
+            if lanes > 1:
+                first = placed[axis] / lanes * lanes + ctx.opaque_zero()
+                places = [hl.min(first + lane, ctx.extent(extent_of(axis)) - 1) for lane in range(lanes)]
+            at = [{**known, axis: p} for known in at for p in places]
+        ends = [ctx.scalars(known).value(atom) for known in at]
+        return functools.reduce(hl.max if largest else hl.min, ends)
 
     def ends(form: Affine, *, largest: bool) -> Halide | None:
         total: Halide = hl.i32(form.constant)
@@ -187,9 +205,12 @@ def _turns(
             if others:
                 return None
             if not isinstance(atom, (Axis, Var)):  # read, or made of what is read, before the first step
-                if free_axes(atom) or not own.isdisjoint(id(r.tensor) for r in reads_of((atom,))):
+                if not own.isdisjoint(id(r.tensor) for r in reads_of((atom,))):
                     return None
-                total = total + fixed.value(atom) * factor
+                end = read_at(atom, largest=(factor > 0) == largest)
+                if end is None:
+                    return None
+                total = total + end * factor
                 continue
             if isinstance(atom, Var):
                 total = total + ctx.extent(atom) * factor
@@ -304,11 +325,11 @@ def _limits(
             if not same_extent(extent, extent_of(box)):
                 yield other | hl.likely(_within(ctx, op, box, place[box], extent))
         if clock is not None:
-            counted: Halide = (clock.turn == 2 * phase.turns) & (clock.tick < 1)
+            yield other | (clock.turn <= 2 * phase.turns)
+            yield other | (clock.turn != 2 * phase.turns) | (clock.tick < 1)
             for number_of_turn, turn in enumerate(turns):
-                counted = counted | ((clock.turn == 2 * number_of_turn) & (clock.tick < turn.begin))
-                counted = counted | ((clock.turn == 2 * number_of_turn + 1) & (clock.tick < turn.length))
-            yield other | counted
+                yield other | (clock.turn != 2 * number_of_turn) | (clock.tick < turn.begin)
+                yield other | (clock.turn != 2 * number_of_turn + 1) | (clock.tick < turn.length)
 
 
 def _at(phase: _Phase, told: Mapping[Expr, bool], *, first: bool) -> _Phase:

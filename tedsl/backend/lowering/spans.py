@@ -98,22 +98,21 @@ def _span(
         a, b = (found[part, holds] for part in node.args)
         return a.both(b) if (node.fn is Fn.AND) == holds else a.either(b)
     if node.fn in NEGATED and not node.args[0].dtype.is_bool:
-        gap = _gap(node)
+        gap = _gap(node, inner)
         return ALL if gap is None else _compared(node.fn if holds else NEGATED[node.fn], gap, axis, inner, ends)
     return ALL
 
 
-def _gap(node: Apply) -> Affine | None:
+def _gap(node: Apply, inner: frozenset[Axis]) -> Affine | None:
     """The difference of two sides; what is the same in every iteration, as the place of a segment, is an atom."""
+
     if not node.args[0].dtype.is_integer:
         return None
     gap = node.args[0] - node.args[1]
     form = affine_of(gap)
-    return form if form is not None or may_wrap(gap, {}) else form_of(gap, _is_fixed, lambda _: True)
-
-
-def _is_fixed(node: Expr) -> bool:
-    return node.dtype is INT32 and not free_axes(node)
+    if form is not None or may_wrap(gap, {}):
+        return form
+    return form_of(gap, lambda n: n.dtype is INT32 and inner.isdisjoint(free_axes(n)), lambda _: True)
 
 
 def _compared(fn: Fn, gap: Affine, axis: Axis, inner: frozenset[Axis], ends: Ends) -> Iterations:
