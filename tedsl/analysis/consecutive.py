@@ -6,29 +6,19 @@ All of them together go through the axis once.
 from __future__ import annotations
 
 from tedsl.analysis.affine import affine_of
-from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
-from tedsl.lang.traverse import conjuncts, reads_of, replaced
+from tedsl.lang.traverse import asked_parts, reads_of, replaced
 
-__all__ = ["Part", "parts_in"]
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """What one element has of an axis: from `begin` to before that of the next one; `asked` are the conditions."""
-
-    axis: Axis
-    begin: Expr
-    asked: tuple[Expr, Expr]
+__all__ = ["parts_in"]
 
 
-def parts_in(condition: Expr) -> list[Part]:
-    """The parts of axes that a condition asks for."""
-    asked = [(c, found) for c in conjuncts(condition) if (found := _end(c))]
+def parts_in(condition: Expr) -> list[Expr]:
+    """Where the parts of axes begin that a condition asks for."""
+    asked = [found for c in asked_parts(condition) if (found := _end(c))]
     return [
-        Part(axis, begin, (first, last))
-        for first, (fn, axis, begin) in asked
-        for last, (other, along, end) in asked
+        begin
+        for fn, axis, begin in asked
+        for other, along, end in asked
         if fn is Fn.GE and other is Fn.LT and axis is along and _is_next(begin, end)
     ]
 

@@ -38,8 +38,8 @@ def count_points(condition: Expr, ranges: Ranges, sizes: Mapping[Var, int]) -> i
         return 0
     total = 1
     left = set(ranges)
-    for part in parts_in(condition):
-        left -= set(free_axes(part.begin)) - set(free_axes(parts))
+    for begin in parts_in(condition):
+        left -= set(free_axes(begin)) - set(free_axes(parts))
     for axes, group in _independent(parts):
         known = [a for a in ranges if a in axes]
         left -= set(known)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from schedules.default.patterns.own_parts import plan_own_parts
 from schedules.default.patterns.run_lanes import rewrite_run
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.rewriting import Rewriting
@@ -46,6 +47,8 @@ def rewrite_reduction(
     `blocked`: a large one to few elements may be cut into blocks.
     """
     reduce = op.reduction
+    if plan_own_parts(rw, original, op):
+        return True
     if reduce is not None and reduce.reducer.kind in ("argmax", "argmin"):
         return _argument(rw, original, op, machine)
     if reduce is None or reduce.reducer.kind not in COMBINE or len(op.bodies) != 1:

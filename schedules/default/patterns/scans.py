@@ -17,13 +17,13 @@ from schedules.default.costs import is_function, value_cost
 from schedules.default.neighbors import along, is_along
 from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
+from schedules.default.patterns.own_parts import has_own_parts
 from schedules.default.rewriting import Rewriting, fused
 from schedules.default.sizes import typical
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
-from tedsl.analysis.consecutive import parts_in
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.terms import product_of
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read, Reduce
@@ -239,7 +239,7 @@ def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
         say.append(Unroll(stage=op.name, loop=phase))
     last = next((v for v in nest.levels if v.carried == "within" and v.origin == {op.axes[-1]}), None)
     width = machine.vector_bytes // max(4, *(t.dtype.itemsize for t in op.outputs))
-    if last is None or width < 2 or not _is_along(op) or (last.known or 0) < 2 or _has_own_parts(op, op.axes[-1]):
+    if last is None or width < 2 or not _is_along(op) or (last.known or 0) < 2 or _has_own_parts(op):
         return say if op.parts else []
     while width > (last.known or 0):
         width //= 2
@@ -257,10 +257,9 @@ def _within_steps(op: Scan, nest: Nest, machine: Machine) -> list[Directive]:
     return [*say, Vectorize(stage=op.name, loop=lane), *_threads_within(op, nest, last, vectors, machine)]
 
 
-def _has_own_parts(op: Scan, place: Axis) -> bool:
-    """Whether each place sums a part of its own, as long as data say."""
-    sums = [n for n in op.nodes if isinstance(n, Reduce)]
-    return any(place in set(free_axes(part.begin)) for n in sums for part in parts_in(n.where))
+def _has_own_parts(op: Scan) -> bool:
+    """Whether places along memory sum parts of their own, as long as data say."""
+    return any(isinstance(n, Reduce) and has_own_parts(n.where, op.axes[-1]) for n in op.nodes)
 
 
 def _threads_within(op: Scan, nest: Nest, last: Level, vectors: int, machine: Machine) -> list[Directive]:
