@@ -56,7 +56,7 @@ class ReadsBehind:
                 here: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
                 if read.tensor not in self.own:
                     self.own[read.tensor] = reads_of((op.bodies[read.tensor.index],))
-                made = substitute_all(self.own[read.tensor], here)
+                made = [r for r in substitute_all(self.own[read.tensor], here) if isinstance(r, Read)]
                 behind = tuple(reads_of(made) if reads_of(read.indices) else dict.fromkeys(made))
             self.found[read] = behind
         return self.found[read]
