@@ -113,6 +113,7 @@ DERIVATIVE: dict[Fn, Row] = {
     Fn.SELECT: lambda g, y, c, a, b: (None, g, g),
     Fn.CAST: lambda g, y, x: (fn.convert(g, x.dtype),),
     Fn.TERM: lambda g, y, x: (g,),
+    Fn.ROUNDED: lambda g, y, x: (g,),
 }
 
 # Nothing flows back: steps, conditions, operations on integers, and what says so.

@@ -14,6 +14,7 @@ from autodiff.turning.gather import adjoint_of_read, gather_expression
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.expr import Axis, Expr
 from tedsl.lang.functions import as_expr, const
+from tedsl.lang.tensor import Scan
 from tedsl.lang.traverse import reads_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -294,20 +295,30 @@ def test_a_jacobian_has_no_loops() -> None:
     assert te.work(jacobian).iterations == 35
 
 
+def _steps() -> Scan:
+    """A scan of steps that no probe reads."""
+    made = te.scan((2,), lambda s, t: te.select(t == 0, 1.0, s[t - 1])).op
+    assert isinstance(made, Scan)
+    return made
+
+
+STEPS = _steps()
+
+
 @pytest.mark.parametrize("name", ["convolution", "strided", "clamp", "reflect", "wrap", "(x + y, x - y + 3)"])
 def test_one_expression_is_the_same_sum(name: str) -> None:
     site = PROBES[name]
     elements = tuple(Axis(f"s{d}", const(n, "int32")) for d, n in enumerate(site.shape))
-    body = gather_expression(site.axes, site.rows(), site.g[site.axes], elements)
+    body = gather_expression(site.axes, site.rows(), site.g[site.axes], elements, scan=STEPS, name="dS")
     assert body is not None
     (tensor,) = compute_tensors(elements, (body,), "dS")
     np.testing.assert_allclose(te.interpret(tensor, site.data), site.expected(), rtol=1e-12, atol=1e-12)
 
 
-def test_one_expression_asks_every_point_where_the_index_is_data() -> None:
+def test_one_expression_takes_points_in_order_where_the_index_is_data() -> None:
     site = with_index((20,), 5, lambda idx, i: idx[i], (5,))
     elements = (Axis("s", const(5, "int32")),)
-    body = gather_expression(site.axes, site.rows(), site.g[site.axes], elements)
+    body = gather_expression(site.axes, site.rows(), site.g[site.axes], elements, scan=STEPS, name="dS")
     assert body is not None
     (tensor,) = compute_tensors(elements, (body,), "dS")
     np.testing.assert_allclose(te.interpret(tensor, site.data), site.expected(), rtol=1e-12, atol=1e-12)

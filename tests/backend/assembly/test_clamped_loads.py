@@ -61,8 +61,10 @@ def test_rows_of_unknown_length_are_loaded_under_masks(level: str) -> None:
     y = te.compute(
         x.shape, lambda i, j: te.select(j <= w - 2, x[i, j], 0.0) + te.select(j >= 1, x.at(i, j - 1, mode="clamp"), 0.0)
     )
+    s = te.Schedule(y)
+    s[y].vectorize(y.op.axes[1], 8)  # by default the ends of a row have loops of their own
     with processor(level):
-        fired = re.search(r"clamped loads: (\d+)", te.build(x, y).source("passes"))
+        fired = re.search(r"clamped loads: (\d+)", te.build(x, y, schedule=s).source("passes"))
     assert fired is not None
     assert int(fired[1]) > 0
 
