@@ -58,6 +58,8 @@ def _quantile(x: Any, shares: np.ndarray[Any, Any], axis: Any, keepdims: bool, w
     count = product(source.extents[d] for d in over)
     if not isinstance(count, Const):
         raise ValueError(f"{what} at {user_location()}: the number of elements is symbolic, `{count}`; give extents")
+    if not count.value:
+        raise ValueError(f"{what} at {user_location()}: there are no elements in {source!r} along {over}")
     rows = sort(_as_rows(source, over, int(count.value)))
     parts = [_between(rows, float(p) * (int(count.value) - 1)) for p in shares.ravel()]
     wrong = _any(fn.isnan(source), over, False)
@@ -84,7 +86,8 @@ def _between(rows: Tensor, place: float) -> Tensor:
     if not part:
         return low
     high = getitem(rows, (..., below + 1))
-    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+    line = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+    return where(fn.isinf(low) | fn.isinf(high), low + high, line)  # the distance to what is infinite says nothing
 
 
 @takes_variables

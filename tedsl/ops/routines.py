@@ -27,6 +27,7 @@ from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import stages_of
 from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of
 from tedsl.ops.signature import Static, map_leaves
 
@@ -198,7 +199,7 @@ class Routine:
         if found is None and self.symbolic:  # it is told why: by the numbers of this call, or why it needs numbers
             self._trace(specs)
             return self._trace(opened(self.patterns(specs)[-1]), self.patterns(specs)[-1])
-        return found
+        return found if found is None or self.symbolic or _has_extents(found, specs) else None
 
     def _opened(self, pattern: Pattern, specs: tuple[Spec, ...]) -> TracedRoutine | None:
         """The routine for a pattern, made once; None where the function needs numbers, or other ones to be equal."""
@@ -358,3 +359,15 @@ class Batched(Routine):
 
 def _unbatched(tensor: Tensor) -> Tensor:
     return placeholder(tensor.extents[1:], tensor.dtype, name=tensor.name)
+
+
+def _has_extents(traced: TracedRoutine, specs: Sequence[Spec]) -> bool:
+    """Whether no stage has an extent below 0, as that of a slice has which NumPy would find empty."""
+    try:
+        sizes = bind_sizes(traced.inputs, [shape for shape, _ in specs])
+        for op in stages_of(traced.outputs):
+            for tensor in op.outputs:
+                concrete_shape(tensor, sizes)
+    except ValueError:
+        return False
+    return True

@@ -281,3 +281,20 @@ def test_one_hot_rows() -> None:
     assert te.one_hot(rows, n).shape[1] is n or str(te.one_hot(rows, n).shape[1]) == "n"
     with pytest.raises(TypeError, match=r"te.one_hot at .*: expected integers, found"):
         te.one_hot(te.placeholder((2,), name="x"), 3)
+
+
+@pytest.mark.parametrize("ends", [(1, np.inf), (np.inf, np.inf), (-np.inf, 1), (-np.inf, -np.inf), (-np.inf, np.inf)])
+def test_the_middle_of_what_is_infinite(ends: tuple[float, float]) -> None:
+    """Half of the way to infinity is infinite; between both of them there is no middle."""
+    values = np.array([ends[0], ends[0], ends[1], ends[1]])
+    with np.errstate(invalid="ignore"):
+        want = np.median(values)
+    x = te.placeholder((4,), "float64", name="x")
+    for made in (te.median(x), te.quantile(x, 0.5), te.quantile(x, [0.4, 0.6])[0]):
+        np.testing.assert_array_equal(te.interpret(made, {x: values}), want)
+        np.testing.assert_array_equal(te.build([x], made)(values), want)
+
+
+def test_the_median_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"te.median at .*: there are no elements in x : float32\[0\]"):
+        te.median(te.placeholder((0,), name="x"))

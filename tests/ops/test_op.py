@@ -770,3 +770,18 @@ def test_bad_input_is_refused_with_a_message(name: str) -> None:
     options = {"save": "all"} if name == "what to save" else {}
     with pytest.raises(kind, match=message):
         te.op(lambda x: x, **options) if options else call()
+
+
+@pytest.mark.parametrize("kind", ["jit", "op", "grad"])
+def test_a_call_that_symbols_cannot_say_is_compiled_for_its_sizes(kind: str) -> None:
+    """Of five elements or fewer the slices are empty, as of the first call: n - 5 is no extent there."""
+
+    def lagged(x: te.Tensor) -> te.Tensor:
+        return (x[5:] * x[:-5]).sum()
+
+    f = {"jit": te.jit, "op": te.op, "grad": te.grad}[kind](lagged)
+    for size in (9, 8, 7, 6, 10, 11, 4, 12, 1):
+        a = np.arange(1.0, size + 1)
+        full = np.concatenate([np.zeros(5), a, np.zeros(5)])
+        want = full[: -10 or None] + full[10:] if kind == "grad" else (a[5:] * a[:-5]).sum()
+        np.testing.assert_allclose(f(a), want)

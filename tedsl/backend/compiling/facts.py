@@ -23,7 +23,7 @@ from tedsl.lang.expr import Const, Expr, Var
 from tedsl.lang.extents import number
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Scatter, Tensor
-from tedsl.lang.traverse import operations_between
+from tedsl.lang.traverse import free_axes, operations_between, reads_of, substitute_all
 
 __all__ = ["FoundFacts", "KnownFacts", "ProgramFacts", "strides_among"]
 
@@ -167,7 +167,8 @@ class ProgramFacts:
         if not empty and not idle:
             return False
         passed = {op for op in idle if self._is_passed(op)}
-        return passed != idle or any(not self._is_left_out(t, empty, passed) for t in empty)
+        left = (self._is_left_out(t, empty, passed) and self._begins_inside(t.op, sizes) for t in empty)
+        return passed != idle or not all(left)
 
     def _is_passed(self, op: Operation) -> bool:
         """Whether Halide may be left with a sum over nothing: what it reads there moves step by step, so that no range
@@ -182,6 +183,19 @@ class ProgramFacts:
         return all(
             op in passed or (empty >= {*op.outputs} and self._is_passed(op)) for op in self._readers.get(tensor, ())
         )
+
+    def _begins_inside(self, op: Operation, sizes: Sizes) -> bool:
+        """Whether the first element of a stage would read within bounds, if there were one: Halide asks for it."""
+        if not isinstance(op, Compute):
+            return False
+        first: dict[Expr, Expr] = {axis: axis.begin for axis in op.axes}
+        for read in op.reads:
+            places, shape = substitute_all(read.indices, first), concrete_shape(read.tensor, sizes, self.name)
+            if any(free_axes(place) or reads_of((place,)) for place in places):
+                return False
+            if any(not 0 <= evaluate_extent(p, sizes, self.name) < n for p, n in zip(places, shape, strict=True)):
+                return False
+        return True
 
     @cached_property
     def _readers(self) -> dict[Tensor, list[Operation]]:

@@ -140,3 +140,21 @@ def test_what_is_read_beside_blocks_of_a_size_is_there_without_blocks(size: int)
     out = te.compute((), lambda: te.sum(te.cos(x[1 % n]), axis=j), name="out")
     given = np.arange(1.0, size + 1)
     np.testing.assert_allclose(te.build([x], out)(given), size * np.cos(given[1 % size]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 5])
+def test_sums_over_what_a_size_leaves_empty(lag: int) -> None:
+    """Differences of neighbors are a stage: of none Halide asks for the first one all the same."""
+    n, m = te.var("n"), te.var("m")
+    x, y = te.placeholder((n,), "float64", name="x"), te.placeholder((m, n), "float64", name="y")
+    programs = [
+        (x[lag:] - x[:-lag]).sum(), ((x[lag:] - x[:-lag]) ** 2).sum(), (x[lag:] * x[:-lag]).sum(),
+        te.abs(y[:, lag:] - y[:, :-lag]).sum(), (y[:, lag:] * y[:, :-lag]).sum(1),
+    ]  # fmt: skip
+    kernels = [te.build([x, y], p) for p in programs]
+    for size in (lag, lag + 1, lag + 9):
+        a, b = np.arange(1.0, size + 1) ** 2, np.arange(1.0, 3 * size + 1).reshape(3, size) ** 1.5
+        d, e = a[lag:] - a[:-lag], np.abs(b[:, lag:] - b[:, :-lag])
+        wanted = [d.sum(), (d * d).sum(), (a[lag:] * a[:-lag]).sum(), e.sum(), (b[:, lag:] * b[:, :-lag]).sum(1)]
+        for kernel, want in zip(kernels, wanted, strict=True):
+            np.testing.assert_allclose(kernel(a, b), want, rtol=1e-12)
