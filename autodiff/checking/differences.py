@@ -29,7 +29,7 @@ from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of, topological
 
-__all__ = ["gradcheck"]
+__all__ = ["gradcheck", "stopped"]
 
 Array = Any
 
@@ -102,7 +102,7 @@ def gradcheck(
     pairs: list[PairReport] = []
     for target in targets:
         pairs += _check_output(target, sources, feeds, evaluate, random, settings, override, fdiff, elements)
-    report = Report(tuple(pairs), feeds, (*_independent(targets, sources), *_stopped(targets)))
+    report = Report(tuple(pairs), feeds, (*_independent(targets, sources), *stopped(targets)))
     if raise_exception and not report.ok:
         raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
     return report
@@ -120,7 +120,7 @@ def _independent(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterato
         yield f"{names} does not depend on {source.name}, so that its gradient is 0{hint}"
 
 
-def _stopped(outputs: Sequence[Tensor]) -> Iterator[str]:
+def stopped(outputs: Sequence[Tensor]) -> Iterator[str]:
     """A note on each stage that is a constant to the adjoints and to the differences is none."""
     for op in stages_of(outputs):
         if any(isinstance(node, Apply) and node.fn is Fn.STOP for node in topological(op.expressions)):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed as seeded, settings
 
+from autodiff.checking.differences import stopped
 from tedsl.backend.host.progress import counted
 from tedsl.lang.errors import user_location
 from tedsl.testing.arguments import Arguments, SampledCall
@@ -19,7 +20,7 @@ from tedsl.testing.misuse import shape_hints, size_hints
 from tedsl.testing.report import CheckError, CheckReport, Failure
 from tedsl.testing.snippet import snippet
 from tedsl.testing.traced import Rules
-from tedsl.testing.verdicts import CHECKS, COMPILED, Verdict, Wrong
+from tedsl.testing.verdicts import BY_DIFFERENCES, CHECKS, COMPILED, Verdict, Wrong
 
 __all__ = ["check_case", "check_op", "checked"]
 
@@ -157,6 +158,7 @@ class _Hunt:
         self.checks = checks
         self.counts = dict.fromkeys(checks, 0)
         self.examples = 0
+        self.stopped: list[str] = []  # why differences say nothing about the adjoints
         self.failed: tuple[str, SampledCall, Wrong] | None = None
 
     def on(self, case: SampledCall) -> None:
@@ -166,6 +168,7 @@ class _Hunt:
         name = "trace"
         try:
             verdict = Verdict.on(self.rules, case)
+            self.stopped = [*stopped(verdict.own.outputs)]
             for name in self._to_try(case):
                 self.counts[name] += not hunting
                 wrong = CHECKS[name](verdict)
@@ -188,12 +191,12 @@ class _Hunt:
         if self.failed is not None and self.failed[0] in CHECKS:
             names = self.failed[:1]
         left_out = {*(() if case.compiled else COMPILED), *(() if case.second else ("second",))}
-        left_out |= {*(("gradient", "second") if case.edge else ())}
+        left_out |= BY_DIFFERENCES if case.edge or self.stopped else set()
         return [n for n in names if n not in left_out]
 
     def report(self) -> CheckReport:
         if self.failed is None:
-            return CheckReport(self.rules.name, self.examples, self.counts)
+            return CheckReport(self.rules.name, self.examples, self.counts, notes=tuple(self.stopped))
         name, case, wrong = self.failed
         failure = Failure(name, case, wrong.message, snippet(self.rules, case, name), wrong.report)
         return CheckReport(self.rules.name, self.examples, self.counts, failure)

@@ -40,12 +40,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class CheckReport(Rich):
-    """How often each check ran, and the failure if there is one; true when there is none."""
+    """How often each check ran, and the failure if there is one; true when there is none. `notes` say what could not be
+    checked.
+    """
 
     name: str
     examples: int
     counts: Mapping[str, int]
     failure: Failure | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -59,7 +62,7 @@ class CheckReport(Rich):
         if self.failure is not None:
             return f"{self.name} is wrong, found after {examples}\n\n{self.failure}"
         counts = ", ".join(f"{name} {count}" for name, count in self.counts.items())
-        return f"{self.name}: no fault found in {examples} ({counts})"
+        return "\n".join([f"{self.name}: no fault found in {examples} ({counts})", *self.notes])
 
     def __repr__(self) -> str:
         return str(self)

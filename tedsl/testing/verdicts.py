@@ -23,7 +23,7 @@ from tedsl.testing.arguments import SampledCall
 from tedsl.testing.drawn_schedules import drawn_schedule
 from tedsl.testing.traced import Rules, TracedCase
 
-__all__ = ["CHECKS", "COMPILED", "Verdict", "Wrong"]
+__all__ = ["BY_DIFFERENCES", "CHECKS", "COMPILED", "Verdict", "Wrong"]
 
 Array = np.ndarray[Any, Any]
 STEP = 1e-6
@@ -256,3 +256,4 @@ CHECKS: dict[str, Check] = {
     "forward": forward, "schedule": schedule, "determinism": determinism,
 }  # fmt: skip
 COMPILED = frozenset({"forward", "schedule", "determinism"})
+BY_DIFFERENCES = frozenset({"gradient", "second"})

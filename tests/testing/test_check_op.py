@@ -476,3 +476,15 @@ def test_what_fails_at_the_smallest_extents_says_how_to_ask_for_larger_ones() ->
     told = te.testing.check_op(second, "n m", "m", sizes={"m": (1, 4)}, raise_exception=False)
     assert 'n is 1 here; if that is too small, say so: sizes={"n": (3, 9)}' in str(told)
     te.testing.check_op(second, "n m", "m", sizes={"n": (3, 9)}, examples=5)
+
+
+def test_an_operator_that_stops_a_gradient_is_checked_without_differences() -> None:
+    def rounded(x: te.Tensor) -> te.Tensor:
+        y = x * x
+        return y + te.stop_gradient(te.round(y) - y)
+
+    report = te.testing.check_op(rounded, "n", examples=20)
+    assert report.counts["gradient"] == report.counts["second"] == 0
+    assert report.counts["adjoint"] > 0
+    assert "differences see through te.stop_gradient" in str(report)
+    assert "see through" not in str(te.testing.check_op(lambda x: x * x, "n", examples=5))
