@@ -87,7 +87,8 @@ def _between(rows: Tensor, place: float) -> Tensor:
         return low
     high = getitem(rows, (..., below + 1))
     line = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
-    return where(fn.isinf(low) | fn.isinf(high), low + high, line)  # the distance to what is infinite says nothing
+    found: Tensor = where(fn.isinf(low) | fn.isinf(high), low + high, line)  # the distance to infinity says nothing
+    return found
 
 
 @takes_variables
