@@ -6,7 +6,7 @@ its own. So a schedule that says nothing becomes the default schedule, and any p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from schedules.conditions import tidy
@@ -240,9 +240,8 @@ def _rewrite(
         if plan_lookup(rw, original, op, machine):
             return
         op = _in_parts(rw, op, machine, plain=plain)
-        written = over_product(op, may_pass)
-        sums = (op,) if written is None else (normal(written), op)
-        if any(plan_contraction(rw, original, made, machine, plain=plain) for made in sums):
+        spelled = _spelled_product(rw, original, op, may_pass, machine, plain=plain)
+        if spelled or plan_contraction(rw, original, op, machine, plain=plain):
             if kind is not None:
                 kind.note()
             return
@@ -383,6 +382,23 @@ def _in_parts(rw: Rewriting, op: Compute, machine: Machine, *, plain: bool) -> C
     made = reading(replace(op, bodies=(parts.body,), _outputs={}), rw.new, tidy)
     assert isinstance(made, Compute)
     return made
+
+
+def _spelled_product(
+    rw: Rewriting, original: Operation, op: Compute, may_pass: Callable[[Operation], bool], machine: Machine, *,
+    plain: bool,
+) -> bool:  # fmt: skip
+    """Make a sum over a stage of products a product of matrices, if it is one."""
+    written = over_product(op, may_pass)
+    if written is None:
+        return False
+    made = normal(written)
+    product = grouped(made, machine.least) if is_float_sum(made) else made
+    if not plan_contraction(rw, original, product, machine, plain=plain):
+        return False
+    if product is not made:
+        rw.regrouped.add(rw.current or op.name)
+    return True
 
 
 def _add_finite(rw: Rewriting, copy: Compute) -> None:

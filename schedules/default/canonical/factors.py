@@ -34,7 +34,9 @@ MOST_FACTORS = 5
 def grouped(op: Compute, least: Thresholds) -> Compute:
     """The sum with its factors as rows times columns where that makes a product of it, over the smallest tables."""
     reduce = sum_of(op)
-    factors = factors_of(reduce.values[0])
+    term = reduce.values[0]
+    rounded = isinstance(term, Apply) and term.fn is Fn.ROUNDED
+    factors = factors_of(term.children[0] if rounded else term)
     if not 2 < len(factors) <= MOST_FACTORS:
         return op
     sizes = typical_sizes(op)
@@ -47,7 +49,8 @@ def grouped(op: Compute, least: Thresholds) -> Compute:
         cost = points(first) + points(second)
         if best is not None and cost >= best[0]:
             continue
-        value = folded(mul, first) * folded(mul, second)
+        value: Expr = folded(mul, first) * folded(mul, second)
+        value = Apply(Fn.ROUNDED, (value,), value.dtype) if rounded else value
         made = replace(op, bodies=(summed(reduce, value, reduce.axes, reduce.where),), _outputs={})
         if contraction_of(made, least) is not None:
             best = cost, made

@@ -22,7 +22,7 @@ from schedules.default.costs import element_cost
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, topological
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, topological
 
 __all__ = ["is_view", "over_product", "through_views"]
 
@@ -50,18 +50,28 @@ def over_product(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute 
     reduce = op.reduction
     if reduce is None or reduce.reducer.kind != "sum" or not isinstance(reduce.values[0], Read):
         return None
-    read = reduce.values[0]
-    stage = read.tensor.op
-    if not isinstance(stage, Compute) or len(stage.bodies) > 1 or not may_pass(stage) or not _is_inside(op, stage):
+    found = _product_at(reduce.values[0], op, may_pass)
+    if found is None:
         return None
-    body = stage.bodies[0]
-    if not isinstance(body, Apply) or body.fn is not Fn.MUL or not all(reads_of((factor,)) for factor in body.args):
-        return None
-    (value,) = tidied((stage.written_at(read),))
+    (value,) = tidied((found,))
     if value.dtype.is_float:
         value = Apply(Fn.ROUNDED, (value,), value.dtype)
     made = replace(op, bodies=(Reduce(reduce.reducer, (value,), reduce.axes, reduce.where, reduce.index),), _outputs={})
     return through_views(made, may_pass)
+
+
+def _product_at(read: Expr, reader: Compute, may_pass: Callable[[Operation], bool]) -> Expr | None:
+    """What a stage of products of data computes where it is read, its factors that are such stages written out, too."""
+    stage = read.tensor.op if isinstance(read, Read) else None
+    if not isinstance(stage, Compute) or len(stage.bodies) > 1 or not may_pass(stage) or not _is_inside(reader, stage):
+        return None
+    body = stage.bodies[0]
+    if not isinstance(body, Apply) or body.fn is not Fn.MUL or not all(reads_of((factor,)) for factor in body.args):
+        return None
+    assert isinstance(read, Read)
+    made = [_product_at(factor, stage, may_pass) for factor in body.args]
+    factors = [factor if product is None else product for factor, product in zip(body.args, made, strict=True)]
+    return substitute(Apply(Fn.MUL, tuple(factors), body.dtype), dict(zip(stage.axes, read.indices, strict=True)))
 
 
 def is_view(op: Operation) -> bool:

@@ -37,11 +37,13 @@ def test_drawn(data: st.DataObject) -> None:
     rows = te.where(rows > 0, rows * v[:, None], 0) if masked else rows
     product = (rows[:, :, :, None] * y[:, None, :]).sum(1)
     weighted = (rows * v[:, None]).sum(1)
+    both = (rows[:, :, :, None] * y[:, None, :] * v[:, None, None]).sum(1)
     a = arrays[0].swapaxes(1, 2) if turned else arrays[0]
     a = np.where(a > 0, a * arrays[2][:, None], 0) if masked else a
-    found = te.build([x, y, v], [product, weighted])(*arrays)
+    found = te.build([x, y, v], [product, weighted, both])(*arrays)
     np.testing.assert_array_equal(found[0], np.einsum("bkm,kn->bmn", a, arrays[1]))
     np.testing.assert_array_equal(found[1], np.einsum("bkm,k->bm", a, arrays[2]))
+    np.testing.assert_array_equal(found[2], np.einsum("bkm,kn,k->bmn", a, arrays[1], arrays[2]))
 
 
 @pytest.mark.parametrize("columns", [3, 8, 32])
@@ -49,6 +51,17 @@ def test_a_product_that_is_summed_is_tiled_as_one_of_matrices(columns: int) -> N
     x, y = te.placeholder((2000, 50), name="x"), te.placeholder((2000, columns), name="y")
     assert "_columns" in text_of((x[:, :, None] * y[:, None, :]).sum(0))
     assert "_columns" in text_of((x.T[:, :, None] * y[None]).sum(1))
+
+
+def test_a_weight_of_each_term_goes_to_one_side() -> None:
+    """The normal equations of weighted least squares: the schedule says that the factors are multiplied otherwise."""
+    x, w = te.placeholder((2000, 50), name="x"), te.placeholder((2000,), name="w")
+    y = (x[:, :, None] * x[:, None, :] * w[:, None, None]).sum(0)
+    assert "_columns" in text_of(y)
+    assert "other bits" in text_of(y)
+    a, b = floats(2000, 50), floats(2000)
+    want = (a.astype("float64") * b[:, None]).T @ a
+    np.testing.assert_allclose(te.build([x, w], y)(a, b), want, rtol=1e-4, atol=1e-3)
 
 
 def test_its_terms_are_rounded_as_a_stage_of_products_rounds_them() -> None:
