@@ -125,9 +125,15 @@ def _has_fused(plan: Plan, loops: Loops) -> bool:
 
 
 def _goes_beyond(plan: Plan, loops: Loops) -> bool:
-    """Whether a split computes more than is read where that is less than the factor, or no multiple of it."""
-    steps = [step for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ())]
-    return any(isinstance(s.directive, d.Split) and s.directive.tail in ("shift", "round_up") for s in steps)
+    """Whether a split computes more than is read where that is less than the factor, or no multiple of it.
+
+    An exact one does where readers need a part of an axis, unless the stage says how much of it is computed at a time.
+    """
+    said = [step.directive for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ())]
+    splits = [s for s in said if isinstance(s, d.Split)]
+    own = not any(isinstance(s.directive, d.BoundExtent) for s in plan.storage.get(loops.name, ()))
+    exact = any(s.exact and not loops.is_update(s.definition) for s in splits)
+    return (exact and own) or any(s.tail in ("shift", "round_up") for s in splits)
 
 
 def _compute_whole(stage: Stage, lowered: Lowered, bounded: AbstractSet[str], *, always: bool) -> None:

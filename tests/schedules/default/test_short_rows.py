@@ -55,3 +55,20 @@ def test_rows_that_share_nothing_costly_stay_rows() -> None:
     alone = te.compute((3,), lambda d: te.sum(lambda i: P[i, d] * te.tanh(P[i, 0])), name="alone")
     for output in (cheap, each, alone):
         assert f"{output.op.name}_0" not in str(te.Schedule(output).auto(target="x86-64-v4"))
+
+
+def test_rows_that_are_written_out_of_which_a_part_is_read() -> None:
+    """A row of five is written out; its readers need two of them, and Halide began there to count five."""
+    w, d = te.placeholder((3, 7, 6, 5), "float64", name="w"), te.placeholder((2, 4, 2), "float64", name="d")
+    v = te.placeholder((2, 4, 2), "float64", name="v")
+    wide = te.broadcast_to(te.pad(te.minimum(d, d), ((2, 3), (0, 2), (1, 2))), (3, 7, 6, 5))
+    loss = (te.sin(wide) * w).sum()
+    outputs = [wide, te.differentiate(loss, d), te.hvp(loss, d, v)]
+    chance = np.random.default_rng(0)
+    arrays = [chance.standard_normal(tuple(map(int, t.shape))) for t in (w, d, v)]
+    inner = np.broadcast_to(np.pad(arrays[1], ((2, 3), (0, 2), (1, 2))), (3, 7, 6, 5))
+    within = (slice(2, 4), slice(0, 4), slice(1, 3))
+    slope, curve = (f(inner) * arrays[0] for f in (np.cos, lambda x: -np.sin(x)))
+    found = te.build([w, d, v], outputs)(*arrays)
+    for ours, want in zip(found, (inner, slope.sum(0)[within], curve.sum(0)[within] * arrays[2]), strict=True):
+        np.testing.assert_allclose(ours, want, rtol=1e-12, atol=1e-12)
