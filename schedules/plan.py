@@ -179,6 +179,10 @@ class Plan:
         own = definitions_of(self.operation(stage))
         return [name for x in own for name in (x, *(d.case for d in self.cases(stage, x)))]
 
+    def said_of_loops(self, stage: str) -> list[Directive]:
+        """The directives of the loops of all definitions of a stage."""
+        return [step.directive for name in self.definitions(stage) for step in self.loops.get((stage, name), ())]
+
     def beginning(self, stage: str, definition: str) -> Nest:
         """The loops of a definition before its own directives; bounds are promised before."""
         base = base_of(definition)
@@ -221,7 +225,7 @@ class Plan:
     def lanes(self, stage: str) -> dict[Axis, int]:
         """How wide the vectors along an axis of a stage are."""
         found: dict[Axis, int] = {}
-        said = self._said_of_loops(stage)
+        said = self._said_of_body(stage)
         vectors = {d.loop for d in said if isinstance(d, Vectorize)}
         splits = {d.loop: d.step for d in said if isinstance(d, Split) and d.step and d.inner in vectors}
         for level in nest_of(stage, self.program.stages[stage], "body").levels if splits else ():
@@ -231,9 +235,9 @@ class Plan:
 
     def is_in_order(self, stage: str) -> bool:
         """Whether the loops of a stage start at their first iterations, one after another."""
-        return all(isinstance(d, (Split, Fuse, Reorder, Vectorize, Unroll)) for d in self._said_of_loops(stage))
+        return all(isinstance(d, (Split, Fuse, Reorder, Vectorize, Unroll)) for d in self._said_of_body(stage))
 
-    def _said_of_loops(self, stage: str) -> list[LoopDirective]:
+    def _said_of_body(self, stage: str) -> list[LoopDirective]:
         said = [step.directive for step in self.loops.get((stage, "body"), ())]
         return [d for d in said if isinstance(d, LoopDirective)]
 

@@ -22,13 +22,21 @@ from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import SIZE_MAX, TRUE, Axis, Expr, Read, Reduce
+from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lifted
 from tedsl.lang.sorting import argsort, searchsorted
 from tedsl.lang.tensor import Scan, ScanState, Tensor
-from tedsl.lang.traverse import asked_inside, free_axes, reads_of, rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import (
+    asked_in_turn,
+    asked_inside,
+    free_axes,
+    reads_of,
+    rebuild_all,
+    substitute_all,
+    topological,
+)
 
 __all__ = ["Destinations", "destinations_of", "in_bounds"]
 
@@ -84,7 +92,7 @@ def _with_sums_done(read: Sent, name: str) -> Expr:
     if not set(free_axes(sums)) <= set(read.axes):
         return read.value
     states = tuple(r.tensor for r in reads_of(sums) if isinstance(r.tensor.op, ScanState))
-    guards = guards_of((read.value,), (_all(read.conditions),))
+    guards = guards_of((read.value,), (asked_in_turn(read.conditions),))
     return lifted((read.value,), guards, read.axes, name, states)[0]
 
 
@@ -140,7 +148,7 @@ def _target(
     own = tuple(Axis(a.name, a.extent) for a in axes)
     moved: dict[Expr, Expr] = {a: o + a.begin for a, o in zip(axes, own, strict=True)}
     rows = [read.index[d] for d in dims]
-    sends = _all(conditions)
+    sends = asked_in_turn(conditions)
     for row, extent in zip(rows, count, strict=True):
         if not isinstance(row, Axis):
             sends = asked_inside(asked_inside(sends, row >= 0), row < extent)
@@ -178,12 +186,6 @@ def _clamped(place: Expr, extent: Expr) -> Expr:
 def _numbers(count: Expr, name: str) -> Tensor:
     axis = Axis("i", simplify_extent(count))
     return compute_tensors((axis,), (fn.convert(axis, INT32),), name)[0]
-
-
-def _all(conditions: Iterable[Expr]) -> Expr:
-    """The conditions, each asked where those before it hold."""
-    always: Expr = TRUE
-    return functools.reduce(asked_inside, conditions, always)
 
 
 def _product(extents: Sequence[Expr]) -> Expr:

@@ -8,7 +8,6 @@ found by it are the same points in another order, in which neither `z` nor `h` l
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from autodiff.inversion.domains import ON_DATA
@@ -16,12 +15,12 @@ from autodiff.turning.answers import Answer, Contribution, moved
 from autodiff.turning.sent import Sent, Shape
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import asked_inside, free_axes, reads_of, substitute_all
+from tedsl.lang.traverse import asked_in_turn, free_axes, reads_of, substitute_all
 
 __all__ = ["scattered"]
 
@@ -42,7 +41,7 @@ def scattered(answer: Answer, name: str) -> Contribution:
     elements = tuple(known[j] if j in known else Axis(f"s{j}", shape[j], is_reduce=True) for j in kept)
     open_rows = tuple(read.index[j] for j in found.opaque)
     loops, (value, *rows), guard, data = moved(answer, g, elements, (answer.value, *open_rows))
-    guard = _nested([guard, *data])
+    guard = asked_in_turn([guard, *data])
     placed = dict(zip(kept, elements, strict=True)) | dict(zip(found.opaque, rows, strict=True))
     index = tuple(placed[j] for j in range(len(shape)))
     axes = tuple(e for e in elements if isinstance(e, Axis))
@@ -70,15 +69,9 @@ def _is_moved(row: Expr) -> bool:
     return abs(by) == 1 and len(monomial) == 1 and isinstance(monomial[0], Axis)
 
 
-def _nested(conditions: Sequence[Expr]) -> Expr:
-    """The conjunction in which a condition is asked only where those before it hold."""
-    always: Expr = TRUE
-    return functools.reduce(asked_inside, conditions, always)
-
-
 def _plain_scatter(read: Sent, shape: Shape, name: str) -> Tensor:
     loops = tuple(Axis(a.name, a.extent, begin=a.begin, is_reduce=True) for a in read.axes)
-    guard = _nested(read.conditions)
+    guard = asked_in_turn(read.conditions)
     moved = substitute_all((read.value, guard, *read.index), dict(zip(read.axes, loops, strict=True)))
     return scatter(shape, loops, moved[2:], moved[0], where=moved[1], name=name)
 

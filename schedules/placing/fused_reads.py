@@ -28,16 +28,11 @@ def reads_in_fused_loops(plan: Plan, places: Mapping[str, Placement]) -> dict[Re
     stages = plan.program.stages
     whole = {stages[name] for name, place in places.items() if place.kind == "root"}
     for name, place in places.items():
-        if place.kind == "at" and _has_fused(plan, name):
+        if place.kind == "at" and any(isinstance(said, Fuse) for said in plan.said_of_loops(name)):
             for read in _reads(plan, places, stages[name]):
                 if read.tensor.op in whole:
                     found[read] = tuple(dim for dim, index in enumerate(read.indices) if free_axes(index))
     return found
-
-
-def _has_fused(plan: Plan, name: str) -> bool:
-    steps = (step for definition in plan.definitions(name) for step in plan.loops.get((name, definition), ()))
-    return any(isinstance(step.directive, Fuse) for step in steps)
 
 
 def _reads(plan: Plan, places: Mapping[str, Placement], root: Operation) -> Iterator[Read]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
+from tedsl.lang.operators import MIRRORED
 from tedsl.lang.traverse import asked_parts, reads_of, replaced
 
 __all__ = ["parts_in"]
@@ -25,15 +26,12 @@ def parts_in(condition: Expr) -> list[Expr]:
 
 def _end(condition: Expr) -> tuple[Fn, Axis, Expr] | None:
     """How an axis is compared with what data say."""
-    if not isinstance(condition, Apply) or condition.fn not in TURNED:
+    if not isinstance(condition, Apply) or condition.fn not in MIRRORED:
         return None
     axis, end = condition.args
     if isinstance(axis, Axis):
         return condition.fn, axis, end
-    return (TURNED[condition.fn], end, axis) if isinstance(end, Axis) else None
-
-
-TURNED = {Fn.GE: Fn.LE, Fn.LE: Fn.GE, Fn.LT: Fn.GT, Fn.GT: Fn.LT}
+    return (MIRRORED[condition.fn], end, axis) if isinstance(end, Axis) else None
 
 
 def _is_next(begin: Expr, end: Expr) -> bool:

@@ -7,7 +7,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Const, Expr, Fn
 from tedsl.lang.traverse import reads_of
 
-__all__ = ["AddedProduct", "product_of"]
+__all__ = ["AddedProduct", "product_of", "rounded", "unrounded"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,3 +56,13 @@ def _multiplies_data(value: Expr) -> bool:
         return False
     squares = value.fn is Fn.POW and isinstance(value.args[1], Const) and value.args[1].value == 2
     return (squares or value.fn is Fn.MUL) and bool(reads_of((value,)))
+
+
+def rounded(product: Expr) -> Expr:
+    """A term of a sum that is rounded before it is added, as one is that a stage of its own computes."""
+    return Apply(Fn.ROUNDED, (product,), product.dtype) if product.dtype.is_float else product
+
+
+def unrounded(term: Expr) -> Expr:
+    """What a `rounded` term is, or the term itself."""
+    return term.args[0] if isinstance(term, Apply) and term.fn is Fn.ROUNDED else term

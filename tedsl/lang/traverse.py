@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tedsl.lang.tensor import Operation, Tensor
 
 __all__ = [
+    "asked_in_turn",
     "asked_inside",
     "asked_parts",
     "conjuncts",
@@ -176,6 +178,12 @@ def asked_inside(outer: Expr, inner: Expr) -> Expr:
         return _both(outer, inner)
     asked: Expr = Expr._apply(Fn.SELECT, outer, inner, FALSE)
     return asked
+
+
+def asked_in_turn(conditions: Iterable[Expr]) -> Expr:
+    """All conditions, each asked only where those before it hold."""
+    always: Expr = TRUE
+    return functools.reduce(asked_inside, conditions, always)
 
 
 def asked_parts(condition: Expr) -> list[Expr]:

@@ -53,7 +53,7 @@ def _call(definition: Definition, traced: TracedRoutine) -> str:
 def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutine) -> Iterator[str]:
     symbols = ", for all extents" if traced.is_symbolic else ""
     yield f"forward: {_state(traced)}{symbols}"
-    yield from _widened(definition, traced)
+    yield from _widened(traced)
     if definition.author.vjp is not None:
         yield "reverse derivative: def_vjp"
     elif definition.author.jvp is not None:
@@ -71,9 +71,9 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
         yield f"the backward pass reads{inputs} what is kept: {', '.join(kept.names)}"
 
 
-def _widened(definition: Definition, traced: TracedRoutine) -> Iterator[str]:
+def _widened(traced: TracedRoutine) -> Iterator[str]:
     """Where narrower floats become float64, as NumPy has it, since they meet integers."""
-    for op in stages_of(definition.outputs(traced.inputs)):
+    for op in stages_of(traced.outputs):
         floats = [t.dtype for t in op.inputs if t.dtype.is_float]
         integers = [t for t in op.inputs if t.dtype.is_integer]
         if not floats or not integers or not op.num_outputs or op.output(0).dtype != "float64" or "float64" in floats:

@@ -22,6 +22,7 @@ from schedules.default.canonical.stages import sum_of, summed
 from schedules.default.products.contraction import contraction_of
 from schedules.default.sizes import typical_sizes
 from schedules.thresholds import Thresholds
+from tedsl.analysis.terms import rounded, unrounded
 from tedsl.lang.expr import Apply, Expr, Fn
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import free_axes
@@ -35,8 +36,8 @@ def grouped(op: Compute, least: Thresholds) -> Compute:
     """The sum with its factors as rows times columns where that makes a product of it, over the smallest tables."""
     reduce = sum_of(op)
     term = reduce.values[0]
-    rounded = isinstance(term, Apply) and term.fn is Fn.ROUNDED
-    factors = factors_of(term.children[0] if rounded else term)
+    written = unrounded(term)
+    factors = factors_of(written)
     if not 2 < len(factors) <= MOST_FACTORS:
         return op
     sizes = typical_sizes(op)
@@ -50,7 +51,7 @@ def grouped(op: Compute, least: Thresholds) -> Compute:
         if best is not None and cost >= best[0]:
             continue
         value: Expr = folded(mul, first) * folded(mul, second)
-        value = Apply(Fn.ROUNDED, (value,), value.dtype) if rounded else value
+        value = value if written is term else rounded(value)
         made = replace(op, bodies=(summed(reduce, value, reduce.axes, reduce.where),), _outputs={})
         if contraction_of(made, least) is not None:
             best = cost, made

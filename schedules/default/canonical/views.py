@@ -20,6 +20,7 @@ from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, exact
 from schedules.default.costs import element_cost
 from tedsl.analysis.checks import read_checks
+from tedsl.analysis.terms import rounded
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, topological
@@ -48,27 +49,26 @@ def over_product(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute 
     None for any other stage. The product is rounded before it is added, as where it is stored.
     """
     reduce = op.reduction
-    if reduce is None or reduce.reducer.kind != "sum" or not isinstance(reduce.values[0], Read):
+    if reduce is None or reduce.reducer.kind != "sum":
         return None
     found = _product_at(reduce.values[0], op, may_pass)
     if found is None:
         return None
-    (value,) = tidied((found,))
-    if value.dtype.is_float:
-        value = Apply(Fn.ROUNDED, (value,), value.dtype)
+    value = rounded(tidied((found,))[0])
     made = replace(op, bodies=(Reduce(reduce.reducer, (value,), reduce.axes, reduce.where, reduce.index),), _outputs={})
     return through_views(made, may_pass)
 
 
 def _product_at(read: Expr, reader: Compute, may_pass: Callable[[Operation], bool]) -> Expr | None:
     """What a stage of products of data computes where it is read, its factors that are such stages written out, too."""
-    stage = read.tensor.op if isinstance(read, Read) else None
+    if not isinstance(read, Read):
+        return None
+    stage = read.tensor.op
     if not isinstance(stage, Compute) or len(stage.bodies) > 1 or not may_pass(stage) or not _is_inside(reader, stage):
         return None
     body = stage.bodies[0]
     if not isinstance(body, Apply) or body.fn is not Fn.MUL or not all(reads_of((factor,)) for factor in body.args):
         return None
-    assert isinstance(read, Read)
     made = [_product_at(factor, stage, may_pass) for factor in body.args]
     factors = [factor if product is None else product for factor, product in zip(body.args, made, strict=True)]
     return substitute(Apply(Fn.MUL, tuple(factors), body.dtype), dict(zip(stage.axes, read.indices, strict=True)))

@@ -18,6 +18,7 @@ from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of, with_plain_indices
+from tedsl.analysis.terms import rounded, unrounded
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
@@ -58,12 +59,12 @@ class Contraction:
     conditions: tuple[Expr, ...] = ()  # of the sum, which factors took up
     outer: tuple[Expr, ...] = ()  # and those without its loops: what they leave out is 0, whatever its tile holds
 
-    rounded: bool = False  # a product is rounded before it is added
+    is_rounded: bool = False  # a product is rounded before it is added
 
     def term(self, rows: Expr, columns: Expr) -> Expr:
         """A term of the sum, of a row and a column."""
         made: Expr = rows * columns
-        return Apply(Fn.ROUNDED, (made,), made.dtype) if self.rounded else made
+        return rounded(made) if self.is_rounded else made
 
     @property
     def terms(self) -> int:
@@ -96,13 +97,13 @@ def contraction_of(op: Compute, least: Thresholds) -> Contraction | None:
     sizes = typical_sizes(op)
     if math.prod(sizes.values()) < least.product:
         return None
-    value = reduce.values[0]
-    rounded = isinstance(value, Apply) and value.fn is Fn.ROUNDED
-    factors = _factors(value.children[0] if rounded else value)
+    term = reduce.values[0]
+    product = unrounded(term)
+    factors = _factors(product)
     if len(factors) != 2:
         return None
     found = _oriented(op, factors, conjuncts(reduce.where), sizes, least)
-    return replace(found, rounded=rounded) if found is not None else None
+    return replace(found, is_rounded=product is not term) if found is not None else None
 
 
 def _without_units(op: Compute) -> Compute:

@@ -119,9 +119,13 @@ def _read_in_pieces(lowered: Lowered) -> set[Operation]:
     return found
 
 
+def _said(plan: Plan, loops: Loops) -> list[d.Directive]:
+    """The directives of the loops that a stage has in this kernel."""
+    return [step.directive for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ())]
+
+
 def _has_fused(plan: Plan, loops: Loops) -> bool:
-    steps = (step for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ()))
-    return any(isinstance(step.directive, d.Fuse) for step in steps)
+    return any(isinstance(said, d.Fuse) for said in _said(plan, loops))
 
 
 def _goes_beyond(plan: Plan, loops: Loops) -> bool:
@@ -129,8 +133,7 @@ def _goes_beyond(plan: Plan, loops: Loops) -> bool:
 
     An exact one does where readers need a part of an axis, unless the stage says how much of it is computed at a time.
     """
-    said = [step.directive for definition in loops.definitions for step in plan.loops.get((loops.name, definition), ())]
-    splits = [s for s in said if isinstance(s, d.Split)]
+    splits = [said for said in _said(plan, loops) if isinstance(said, d.Split)]
     own = not any(isinstance(s.directive, d.BoundExtent) for s in plan.storage.get(loops.name, ()))
     exact = any(s.exact and not loops.is_update(s.definition) for s in splits)
     return (exact and own) or any(s.tail in ("shift", "round_up") for s in splits)
@@ -205,8 +208,7 @@ def _goes_on(plan: Plan, name: str, levels: Sequence[Level]) -> bool:
 
 def shifts(plan: Plan, name: str) -> bool:
     """Whether some elements of a stage are computed twice."""
-    steps = (step for definition in plan.definitions(name) for step in plan.loops.get((name, definition), ()))
-    return any(isinstance(s.directive, d.Split) and s.directive.tail == "shift" for s in steps)
+    return any(isinstance(said, d.Split) and said.tail == "shift" for said in plan.said_of_loops(name))
 
 
 def check_target(plan: Plan, backend: str) -> None:
@@ -256,8 +258,7 @@ def _copied(result: Result, machine: Machine) -> None:
 
 
 def _is_on_gpu(plan: Plan, name: str) -> bool:
-    steps = (step for definition in plan.definitions(name) for step in plan.loops.get((name, definition), ()))
-    return any(isinstance(step.directive, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread)) for step in steps)
+    return any(isinstance(said, (d.GpuBlocks, d.GpuThreads, d.GpuSingleThread)) for said in plan.said_of_loops(name))
 
 
 def _one_thread_each(func: hl.Func, dims: Sequence[hl.Var]) -> None:
