@@ -18,14 +18,14 @@ from schedules.default.canonical.growing import growing
 from schedules.default.canonical.invariants import invariants_apart
 from schedules.default.canonical.normal import normal
 from schedules.default.canonical.parts import is_float_sum, parts_of
-from schedules.default.canonical.views import is_view, over_product, through_views
+from schedules.default.canonical.views import is_view, over_cheap, over_product, through_views
 from schedules.default.common_sums import with_common_sums
 from schedules.default.costs import Costs, cheap_components, costs_of, shared_of
 from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.scatters import plan_tables
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
-from schedules.default.patterns.across import plan_across, plan_without_units, tables_turned
+from schedules.default.patterns.across import is_narrow, plan_across, plan_without_units, tables_turned
 from schedules.default.patterns.bordered import bordered_windows
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
@@ -246,7 +246,7 @@ def _rewrite(
                 kind.note()
             return
         if op.reduction is not None:
-            _reduce(rw, original, op, machine, plain=plain)
+            _reduce(rw, original, op, may_pass, machine, plain=plain)
             return
         op = invariants_apart(rw, op)
     if (
@@ -343,16 +343,22 @@ def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) ->
         rw.regrouped.add(made.name)
 
 
-def _reduce(rw: Rewriting, original: Operation, op: Compute, machine: Machine, *, plain: bool) -> None:
+def _reduce(
+    rw: Rewriting, original: Operation, op: Compute, may_pass: Callable[[Operation], bool], machine: Machine, *,
+    plain: bool,
+) -> None:  # fmt: skip
     """Make a reduction that is no product."""
 
     def planned(own: Operation, made: Compute) -> None:
-        _reduce(rw, own, made, machine, plain=plain)
+        _reduce(rw, own, made, may_pass, machine, plain=plain)
 
-    if plan_without_units(rw, original, op, planned) or plan_short_row(rw, original, op, machine, planned):
+    if plan_without_units(rw, original, op, planned):
+        return
+    written = over_cheap(op, may_pass) if is_narrow(op, machine) else op
+    if plan_short_row(rw, original, written, may_pass, machine, planned):
         return
     op = tables_turned(rw, op)
-    if plan_across(rw, original, op, planned):
+    if plan_across(rw, original, op, machine, planned) or plan_across(rw, original, written, machine, planned):
         return
     op = bordered_windows(rw, op, machine, plain=plain)
     if rewrite_reduction(rw, original, op, machine):

@@ -18,17 +18,18 @@ from dataclasses import replace
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, exact
-from schedules.default.costs import element_cost
+from schedules.default.costs import element_cost, is_pointwise
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.terms import rounded
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, topological
 
-__all__ = ["is_view", "over_product", "through_views"]
+__all__ = ["is_view", "over_cheap", "over_product", "through_views"]
 
 MOVES = frozenset({Fn.ADD, Fn.SUB, Fn.NEG, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
-MOST = 60  # operations for the place of an element and the conditions under which it is one
+MOST = 60  # operations for the place of an element and the conditions under which it is one, or of what is written out
+CHEAP = 8  # of a value that is computed again rather than looked for across the vectors
 
 
 def through_views(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute:
@@ -57,6 +58,23 @@ def over_product(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute 
     value = rounded(tidied((found,))[0])
     made = replace(op, bodies=(Reduce(reduce.reducer, (value,), reduce.axes, reduce.where, reduce.index),), _outputs={})
     return through_views(made, may_pass)
+
+
+def over_cheap(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute:
+    """A reduction over stages of a few operations an element, written out; each rounds as where it is stored."""
+
+    def cheap(stage: Operation) -> Compute | None:
+        if not isinstance(stage, Compute) or not is_pointwise(stage) or len(stage.bodies) > 1 or not may_pass(stage):
+            return None
+        return stage if element_cost(stage) <= CHEAP and _is_inside(op, stage) else None
+
+    def rule(node: Expr) -> Expr:
+        stage = cheap(node.tensor.op) if isinstance(node, Read) else None
+        return node if stage is None or not isinstance(node, Read) else rounded(stage.written_at(node))
+
+    while element_cost(op) <= MOST and any(cheap(t.op) is not None for t in op.inputs):
+        op = replace(op, bodies=tidied(rebuild_all(op.bodies, rule)), _outputs={})
+    return op
 
 
 def _product_at(read: Expr, reader: Compute, may_pass: Callable[[Operation], bool]) -> Expr | None:

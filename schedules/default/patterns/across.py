@@ -7,6 +7,7 @@
 | `y[i] = fold over k of x[i, k]`, by a reducer of one's own | `t[k, i] = x[i, k]`, the fold of `t[k, i]` |
 | `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
 | `d[u, c, l] = sum over i of ..`, one l | `s[u, c] = sum over i of ..`, `d[u, c, l] = s[u, c]` |
+| `f[i, c] = sum over j of g[j, i] (x[i, c] - x[j, c])`, three c | `s[c, i] = sum over j of ..`, `f[i, c] = s[c, i]` |
 
 Filters of single channels, channels last, are such sums. Terms keep their order.
 """
@@ -19,8 +20,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from schedules.default.copies import stays_inside
-from schedules.default.neighbors import along
+from schedules.default.neighbors import along, is_along
 from schedules.default.rewriting import Rewriting
+from schedules.machine import Machine
 from tedsl.analysis.read_boxes import ReadBox, box_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -28,7 +30,7 @@ from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
 
-__all__ = ["goes_along", "last_of", "plan_across", "plan_without_units", "tables_turned", "turned_table"]
+__all__ = ["goes_along", "is_narrow", "last_of", "plan_across", "plan_without_units", "tables_turned", "turned_table"]
 
 T = TypeVar("T")
 
@@ -102,10 +104,10 @@ def _tabulated(rw: Rewriting, op: Compute, read: Read) -> Read:
 
 
 def plan_across(
-    rw: Rewriting, original: Operation, op: Compute, plan: Callable[[Operation, Compute], None]
+    rw: Rewriting, original: Operation, op: Compute, machine: Machine, plan: Callable[[Operation, Compute], None]
 ) -> bool:  # fmt: skip
-    """A reduction of which all reads lie along another axis than the last, with that axis last, and a copy."""
-    place = _other_lane(op)
+    """A reduction of which the reads lie along another axis than the last, with that axis last, and a copy."""
+    place = _other_lane(op, machine)
     if place is None:
         return False
     _copied(rw, original, replace(op, axes=last_of(op.axes, place), _outputs={}), op.axes, plan)
@@ -141,19 +143,39 @@ def _copied(
     rw.add(copy, original)
 
 
-def _other_lane(op: Compute) -> int | None:
-    """The place of the axis along which everything is read, where that is not the last one."""
-    reduce = op.reduction
-    if reduce is None or len(op.bodies) > 1 or len(op.axes) < 2 or along(op, op.axes[-1]):
+def _other_lane(op: Compute, machine: Machine) -> int | None:
+    """The place of the axis along which everything is read, where that is not the last one.
+
+    Beside a narrow last axis, a little of it may be read in another way, which is turned.
+    """
+    if op.reduction is None or len(op.bodies) > 1 or len(op.axes) < 2:
+        return None
+    narrow = is_narrow(op, machine)
+    if along(op, op.axes[-1]) and not narrow:
         return None
     points, elements = _points(op), math.prod(number(a.extent) or 0 for a in op.axes)
     if points < REUSE * elements or reads_of(i for r in op.reads for i in r.indices):
         return None
     for place, axis in enumerate(op.axes[:-1]):
-        used = [r for r in op.reads if axis in set(free_axes(r.indices))]
-        if (number(axis.extent) or 0) >= LEAST_LANES and along(op, axis) and len(used) == len(set(op.reads)):
+        used = {r for r in op.reads if axis in set(free_axes(r.indices))}
+        extent = number(axis.extent) or 0
+        if extent >= LEAST_LANES and along(op, axis) and len(used) == len(set(op.reads)):
+            return place
+        lying = {r for r in used if is_along([r], axis)}
+        turned = all(_size(r.tensor) * REUSE <= points for r in used - lying)
+        if narrow and extent >= _lanes(op, machine) and lying and turned:
             return place
     return None
+
+
+def is_narrow(op: Compute, machine: Machine) -> bool:
+    """Whether the last axis fills at most half a vector."""
+    width = number(op.axes[-1].extent) if len(op.axes) else None
+    return machine.gpu is None and width is not None and 2 * width <= _lanes(op, machine)
+
+
+def _lanes(op: Compute, machine: Machine) -> int:
+    return machine.vector_bytes // op.bodies[0].dtype.itemsize
 
 
 def _points(op: Compute) -> int:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from schedules.default.costs import is_costly
+from schedules.default.costs import is_costly, is_pointwise
 from schedules.default.patterns.across import last_of, turned_table
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
@@ -32,11 +32,15 @@ REUSE = 8  # times that an element of what is copied is read
 
 
 def plan_short_row(
-    rw: Rewriting, original: Operation, op: Compute, machine: Machine, plan: Callable[[Operation, Compute], None]
+    rw: Rewriting, original: Operation, op: Compute, may_pass: Callable[[Operation], bool], machine: Machine,
+    plan: Callable[[Operation, Compute], None],
 ) -> bool:  # fmt: skip
-    """A reduction of its own for each element of the last axis, and their choice; False where they share nothing."""
-    count = _elements(op, machine)
-    if count == 0:
+    """A reduction of its own for each element of the last axis, and their choice; False where they share nothing.
+
+    `may_pass`: stages that are there for their readers alone, whose operations are those of the terms.
+    """
+    count = _short(op, machine)
+    if count == 0 or not _shares(op, may_pass):
         return False
     own, company, rw.current, rw.company = rw.current, rw.company, "", rw.company * count
     *outer, last = op.axes
@@ -91,16 +95,39 @@ def _apart(op: Compute, at: dict[Expr, Expr]) -> tuple[Expr, ...]:
     return (Reduce(reduce.reducer, (value,), loops, where, 0),)
 
 
-def _elements(op: Compute, machine: Machine) -> int:
-    """How many elements a row has whose sums share something costly; else 0."""
+def _short(op: Compute, machine: Machine) -> int:
+    """How many elements a row of sums has that fills no vector; else 0."""
     reduce = op.reduction
     if reduce is None or len(op.bodies) != 1 or reduce.reducer.kind != "sum" or len(op.axes) < 2:
         return 0
-    last, value = op.axes[-1], reduce.values[0]
-    count = number(last.extent) or 0
-    if count < 2 or count * FILLED * max(4, value.dtype.itemsize) > machine.vector_bytes:
-        return 0
-    changing = set(reduce.axes)
-    costly = [n for n in topological([value]) if isinstance(n, Apply) and is_costly(n)]
-    shared = [n for n in costly if last not in (free := set(free_axes(n))) and free & changing]
-    return count if shared else 0
+    count = number(op.axes[-1].extent) or 0
+    is_short = count > 1 and count * FILLED * max(4, reduce.values[0].dtype.itemsize) <= machine.vector_bytes
+    return count if is_short else 0
+
+
+def _shares(op: Compute, may_pass: Callable[[Operation], bool]) -> bool:
+    """Whether the sums of a row share something costly, or a stage that computes such a thing."""
+    reduce = op.reduction
+    assert reduce is not None
+    last, changing = op.axes[-1], set(reduce.axes)
+    for node in topological(reduce.values):
+        if last not in (free := set(free_axes(node))) and free & changing and _is_costly(node, may_pass):
+            return True
+    return False
+
+
+def _is_costly(node: Expr, may_pass: Callable[[Operation], bool]) -> bool:
+    """Whether an operation is costly, or a read of what such operations compute in stages that are there for it."""
+    if not isinstance(node, Read):
+        return isinstance(node, Apply) and is_costly(node)
+    seen: set[Operation] = set()
+    ahead = [node.tensor.op]
+    while ahead:
+        stage = ahead.pop()
+        if stage in seen or not is_pointwise(stage) or not may_pass(stage):
+            continue
+        seen.add(stage)
+        if any(isinstance(n, Apply) and is_costly(n) for n in stage.nodes):
+            return True
+        ahead += [t.op for t in stage.inputs]
+    return False

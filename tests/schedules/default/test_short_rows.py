@@ -29,7 +29,18 @@ def weighted() -> te.Tensor:
     return te.compute((70, 2), lambda i, d: te.sum(lambda j: te.exp(-A[i, j]) * W[j, d], where=lambda j: j <= i))
 
 
-LANES = {forces: "i_v < 16", weighted: "i_v < 16"}
+def by_stages() -> te.Tensor:
+    """The forces as NumPy's broadcasting spells them, with a stage for each operation."""
+    between = Q[None] - P[:, None]
+    return (between * (((between**2).sum(2) + 0.1) ** -1.5)[:, :, None]).sum(1)
+
+
+def by_stages_down() -> te.Tensor:
+    between = Q[None] - P[:, None]
+    return (between * te.exp(-A)[:, :, None]).sum(0)
+
+
+LANES = {forces: "i_v < 16", weighted: "i_v < 16", by_stages: "lane_v < 16", by_stages_down: "i_v < 16"}
 
 
 @pytest.mark.parametrize("program", LANES, ids=lambda p: p.__name__)
