@@ -179,13 +179,15 @@ def copy_of(
     *,
     whole: bool = True,
     strides: Mapping[Axis, int] = STRIDES,
+    last: Axis | None = None,
 ) -> PackedTable | None:
     """The table of `factor`: loops in `padded` run to a multiple of so many, past their ends the last one is repeated;
     so it is where tiles divide an extent, but need not begin with it (`whole` is false).
 
     `panel` = (axis, width) cuts the dimension of that axis into panels of so many lanes, which lie innermost; `inner`
-    orders the dimensions between, the last one innermost. `sizes` are typical of the loops. A combination with a loop
-    in `strides` is two dimensions, its remainders by that and its quotients: the loop walks along the latter.
+    orders the dimensions between, the last one innermost. Without panels the dimension of the loop `last` lies there.
+    `sizes` are typical of the loops. A combination with a loop in `strides` is two dimensions, its remainders by that
+    and its quotients: the loop walks along the latter.
     """
     forms = forms_of(factor, sizes)
     if not forms:
@@ -193,6 +195,7 @@ def copy_of(
     rank = {a: k for k, a in enumerate(inner)}
     if panel is not None:
         forms.sort(key=lambda f: max((rank.get(a, -1) for a in f.axes), default=-1))
+    forms.sort(key=lambda f: last is not None and last in set(f.axes))
     last_read = _last_form(factor, forms)
     extents = {a: rounded_up(a.extent, step) for a, step in padded.items() if a.extent is not None}
     counts = {**sizes, **{a: -(-sizes[a] // step) * step for a, step in padded.items()}}
@@ -202,8 +205,8 @@ def copy_of(
     lane = contiguous = None
     for k, form in enumerate(forms):
         step = max(strides.get(a, 1) for a in form.axes)
-        (start, high), (low, last) = form.ends(), form.ends(extents)
-        extent, count = _natural(as_expr(last - low + 1), form.axes), form.count(counts)
+        (start, high), (low, end) = form.ends(), form.ends(extents)
+        extent, count = _natural(as_expr(end - low + 1), form.axes), form.count(counts)
         if panel is not None and form.alone is panel[0]:
             width = panel[1]
             block, lane = Axis(f"p{k}", blocks_of(extent, width)), Axis("lane", Const(width, INT32))
@@ -224,7 +227,7 @@ def copy_of(
             else:
                 made.append((own, count, place.to_expr()))
         is_over = any(padded.get(a, 1) > 1 for a in form.axes) and not whole
-        if last is not high or is_over or (step > 1 and count % step):
+        if end is not high or is_over or (step > 1 and count % step):
             at = minimum(at, high)
         if low is not start:
             at = maximum(at, start)

@@ -36,6 +36,7 @@ MOST_FILTERS = 8  # that share the pixels of a window
 FILLED = 9  # columns that fill more than half of a vector
 LEAST_VECTOR = 16  # bytes, of columns that fill less than a register
 TURNING = 16  # multiplications in the time in which an element is turned
+TURNED_PIXEL = 1.5  # cycles for each number of a pixel that is put beside those of its neighbors
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,20 +140,40 @@ def _oriented(
         if found is not None and (best is None or found[0] > best[0]):
             best = found
     known = None if best is None else best[1]
-    if known is not None and sizes[known.lane] >= FILLED:
-        return known
     windows = (_window(op, factors[1 - k], factors[k], conditions, sizes, least) for k in range(2))
-    return next((found for found in windows if found is not None), known)
+    return next((found for found in windows if found is not None and _is_better(found, known)), known)
+
+
+def _is_better(window: Contraction, known: Contraction | None) -> bool:
+    """Whether pixels as lanes are better than the lanes that a product has otherwise.
+
+    Filters that lie last are lanes themselves, up to 32 bytes of them in half a cycle; pixels have to be turned, and
+    share vectors of 64 bytes, or two of 32, in a cycle.
+    """
+    if known is None:
+        return True
+    if window.lane is window.op.axes[-1]:
+        return window.sizes[known.lane] < FILLED
+    if known.lane not in set(window.row_axes):
+        return True  # its lanes are pixels further apart
+    size, filters = window.op.bodies[0].dtype.itemsize, window.points(window.row_axes)
+    uses = window.points((*window.op.axes, *window.sums)) / _elements(
+        forms_of(window.columns, window.sizes), window.sizes
+    )
+    return TURNED_PIXEL + uses * size / 64 < uses / filters / 2
 
 
 def _window(
     op: Compute, rows: Expr, columns: Expr, conditions: Sequence[Expr], sizes: Mapping[Axis, int], least: Thresholds
 ) -> Contraction | None:
-    """Few filters over many pixels: neighbouring pixels of the result share a vector, read at every offset."""
+    """Few filters over many pixels: neighbouring pixels of the result share a vector, read at every offset.
+
+    The filters may be the last axes of the result: what a vector of pixels has of each is stored together.
+    """
     in_rows, in_columns = set(free_axes(rows)).union(filter(_is_unit, op.axes)), set(free_axes(columns))
     reduce = op.reduction
     assert reduce is not None
-    lane = op.axes[-1] if op.axes else None
+    lane = next((a for a in op.axes[::-1] if a not in in_rows - in_columns), None)
     if lane is None or lane not in in_columns - in_rows or sizes[lane] < least.window_lanes:
         return None
     if any(not in_columns.issuperset(free_axes(c)) for c in conditions):
@@ -172,7 +193,7 @@ def _window(
     if stride != 1 and not (1 < stride <= MOST_STRIDE and _is_worth_turning(filters, column_forms, sizes, least)):
         return None
     batch = tuple(a for a in op.axes if a in in_columns and a is not lane)
-    if not batch:
+    if not batch or (lane is not op.axes[-1] and math.prod(sizes.values()) < 2 * _elements(column_forms, sizes)):
         return None
     return Contraction(
         op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, sizes, window=True, stride=stride,
@@ -189,9 +210,9 @@ def _is_worth_turning(
     return is_known and filters <= FEW_FILTERS and math.prod(sizes.values()) >= least.strided_uses * elements
 
 
-def _elements(forms: Sequence[Combination], sizes: Mapping[Axis, int]) -> int:
+def _elements(forms: Sequence[Combination] | None, sizes: Mapping[Axis, int]) -> int:
     """Elements of a factor that are read."""
-    return math.prod(form.count(sizes) for form in forms)
+    return math.prod(form.count(sizes) for form in forms or ())
 
 
 def _roles(
@@ -374,7 +395,7 @@ def _covered(found: Contraction, axis: Axis, step: int) -> float:
 
 def _storing(found: Contraction, lanes: int, height: int, sums: int) -> float:
     """Cycles to bring a tile to its place: where its lanes lie apart there, one element after another is taken out."""
-    return 2.0 * sums if found.lane is found.op.axes[-1] else lanes * (height + 4.0)
+    return 2.0 * sums if found.window or found.lane is found.op.axes[-1] else lanes * (height + 4.0)
 
 
 def _row_tiles(found: Contraction, most: int) -> list[tuple[tuple[Axis, int], ...]]:

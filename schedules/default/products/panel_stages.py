@@ -90,7 +90,8 @@ def _tiled(
     padded = {found.lane: tile.lanes, **dict(tile.rows)}
     panel = None if found.window else (found.lane, tile.lanes)
     strides = {found.lane: found.stride}
-    columns = copy_of(found.columns, found.sizes, padded, panel, found.sums, whole=whole, strides=strides)
+    last = found.lane if found.window else None
+    columns = copy_of(found.columns, found.sizes, padded, panel, found.sums, whole=whole, strides=strides, last=last)
     assert columns is not None
     return tile, padded, columns
 

@@ -193,7 +193,7 @@ class _Order:
         p, found, lane = self.p, self.found, self.lane
         last, rows = found.op.axes[-1], self.inner_rows
         tile, vector = [*rows, f"{lane}_i"], ""
-        if last is found.lane:
+        if last is found.lane or found.window:
             tile, vector = self._as_one_piece(), f"{lane}_v"
         else:
             vector = next((n for n in rows if n in (p.names[last], f"{p.names[last]}_i")), "")
@@ -215,6 +215,8 @@ class _Order:
         whole = {p.names[a]: height for a, height in p.tile.rows if height == number(a.extent)}
         self._say(*(BoundExtent(stage=stage, axis=n, extent=whole[n]) for n in rows if n in whole))
         self._say(*(Unroll(stage=stage, loop=n) for n in (*rows, wide)))
+        if self.found.op.axes[-1] is not self.found.lane:  # numbers of a pixel side by side: stored together
+            return [wide, *rows, vector]
         return [*rows, wide, vector]
 
     def _fuse_tasks(self) -> str:

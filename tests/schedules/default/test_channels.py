@@ -178,3 +178,54 @@ def test_factors_that_are_read_outside_without_the_condition(banded: str) -> Non
 
     y = te.compute((2, 24, 32), element, name="y")
     check(*with_gradients([e, v], y))
+
+
+def to_filters(
+    n: int, channels: int, count: int, taps: int, step: int = 1, mode: str = "zero", dtype: str = "float32"
+) -> tuple[list[te.Tensor], te.Tensor]:
+    """Filters over all channels of an image, channels and filters last, and a bias."""
+    x, b = te.placeholder((2, n, n + 3, channels), dtype, name="x"), te.placeholder((count,), dtype, name="b")
+    w = te.placeholder((count, channels, taps, taps), dtype, name="w")
+
+    def element(m: Any, i: Any, j: Any, o: Any) -> Any:
+        def tap(c: Any, u: Any, v: Any) -> Any:
+            return x.at(m, i * step + u - taps // 2, j * step + v - taps // 2, c, mode=mode) * w[o, c, u, v]
+
+        return te.sum(tap)
+
+    y = te.compute((2, (n - 1) // step + 1, (n + 2) // step + 1, count), element, name="y")
+    return [x, w, b], te.compute(y.shape, lambda m, i, j, o: te.relu(y[m, i, j, o] + b[o]), name="z")
+
+
+FEW_FILTERS = [
+    (21, 3, 3, 3), (21, 1, 1, 5), (17, 4, 2, 3, 1, "clamp"), (40, 3, 1, 3, 1, "reflect", "float64"),
+    (33, 2, 3, 5, 2), (19, 5, 7, 7), (24, 3, 4, 1, 1, "wrap"), (25, 6, 3, 3, 1, "zero", "int32"), (35, 17, 2, 1),
+    (30, 3, 5, 3), (15, 9, 6, 5),
+]  # fmt: skip
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("case", FEW_FILTERS)
+@pytest.mark.parametrize("level", LEVELS_HERE)
+def test_few_filters_that_lie_last_and_their_gradients(case: Any, level: str) -> None:
+    inputs, y = to_filters(*case)
+    if y.dtype.is_float:
+        check(*with_gradients(inputs, y), target=level)
+    else:
+        check(inputs, [y], target=level)
+
+
+@pytest.mark.parametrize(
+    ("channels", "count", "taps"), [(3, 3, 3), (1, 2, 7), (6, 3, 5), (3, 4, 5), (3, 2, 1), (3, 5, 7)]
+)
+def test_few_filters_that_lie_last_share_vectors_of_pixels(channels: int, count: int, taps: int) -> None:
+    """Three filters were sums of four lanes of channels, seventy times slower: what lies last need not be the lanes."""
+    _, z = to_filters(64, channels, count, taps)
+    text = str(te.Schedule(z).auto(target=AVX2))
+    assert "y_sums[m, i, o, j] += y_rows[o, " in text
+
+
+def test_filters_that_fill_vectors_are_lanes_themselves() -> None:
+    for channels, count, taps in ((3, 8, 7), (4, 4, 1), (64, 7, 2)):
+        _, z = to_filters(64, channels, count, taps)
+        assert "y_sums[m, i, j, o] +=" in str(te.Schedule(z).auto(target=AVX2))
