@@ -54,13 +54,14 @@ def differentiate(
 ) -> Any:
     """The adjoints of `inputs` (every float placeholder when None) for `output`, a tensor or a list.
 
-    Inputs in a nest of dicts, lists and tuples give adjoints in that nest.
+    A single input tensor gives a single adjoint, a list gives a `Gradients` sequence, and a nest of dicts, lists and
+    tuples gives adjoints in that nest.
 
-    `head` is the adjoint of the output, of its shape or prefix + shape, or a number for all of it; without one it is 1
-    for a scalar, and the result is the full Jacobian (output.shape + input.shape) otherwise. `override={T: (deps, fn)}`
-    replaces the derivative of T by `fn(T, deps, adjoint_of_T)`, one summand per dep, None allowed (`{T: fn}`: deps are
-    T's direct inputs); `fdiff(output, input, head)` replaces how each edge is differentiated. A single input tensor
-    gives a single adjoint, else a `Gradients` sequence.
+    head      the adjoint of the output: a tensor of its shape or of prefix + shape, or a number for all of it. Without
+              one it is 1 for a scalar; otherwise the result is the full Jacobian, of shape output.shape + input.shape
+    override  rules of your own. {T: fn} replaces the derivative of T by `fn(T, inputs, adjoint_of_T)`, which gives one
+              summand for each direct input of T, None where there is none; {T: (deps, fn)} names other tensors
+    fdiff     a function `fdiff(output, input, head)` that differentiates every edge of the program
     """
     if isinstance(inputs, Mapping) or (
         isinstance(inputs, (list, tuple)) and any(isinstance(t, (Mapping, list, tuple)) for t in inputs)

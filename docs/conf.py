@@ -17,6 +17,7 @@ NESTED = 95  # letters of a line below an entry of the reference
 DENSE = 15  # letters more that fit a line in small letters
 MANY, SEVERAL = 9, 3  # columns from which a table is set in small letters: on every screen, on a phone
 BROAD = 560  # pixels from which a plot scrolls on a phone, where its labels would be too small
+BRIGHT = 0.85  # mean brightness from which a plot is lines and text on a card, not a photograph
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
 os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots as in notebooks
@@ -134,19 +135,25 @@ def _break_long_names(told: Any) -> None:
 
 
 def _with_breaks(text: str, marks: str) -> list[Any]:
-    words = re.findall(f"[^{marks}]+[{marks}]*|[{marks}]+", text)
-    return [part for word in words for part in (nodes.Text(word), nodes.raw("", "<wbr>", format="html"))]
+    first, *others = re.findall(f"[{marks}]*[^{marks}]+[{marks}]*|[{marks}]+", text)
+    parts: list[Any] = [nodes.Text(first)]
+    for word in others:
+        parts += [nodes.raw("", "<wbr>", format="html"), nodes.Text(word)]
+    return parts
 
 
 def _plots(app: Any, doctree: Any, page: str) -> None:
-    """Marks plots that are much wider than a phone, and says what they are instead of the names of their files."""
+    """Marks plots that are much wider than a phone, and those that dark mode inverts; says what they are."""
     for image in doctree.findall(nodes.image):
         path = HERE / image["uri"]
         if "jupyter_execute" in path.parts and path.exists():
+            from PIL import Image, ImageStat  # matplotlib made the plot, and needs it
+
+            plot = Image.open(path)
+            brightness = ImageStat.Stat(plot.convert("L")).mean[0] / 255
             image["alt"] = "plot"
-            with path.open("rb") as file:
-                width = int.from_bytes(file.read(20)[16:], "big")  # as the head of a PNG tells it
-            image["classes"] += ["broad"] if width >= BROAD else []
+            image["classes"] += ["broad"] if plot.width >= BROAD else []
+            image["classes"] += ["lines"] if brightness >= BRIGHT else []
 
 
 def _callables(app: Any, doctree: Any, page: str) -> None:

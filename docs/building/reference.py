@@ -40,8 +40,14 @@ PACKAGES = {
     "testing": "Testing: te.testing", "dask": "Arrays larger than memory: te.dask",
     "display": "Display: te.display", "display.plot": "Plots: te.display.plot",
 }  # fmt: skip
-MOST_NAMES = 20  # of a page, in the list of pages
-CLASSES = (te.Schedule, te.Tensor)  # whose methods are listed under them
+CLASSES: dict[type, str] = {  # whose methods are listed under them -> as people write them
+    te.Schedule: "te.Schedule", te.Tensor: "te.Tensor", te.Tuned: "te.Tuned",
+    **{getattr(te.ops.optim, n): f"te.ops.optim.{n}" for n in (
+        "SGD", "Adam", "State", "FunctionStep", "TrainStep",
+    )},
+    te.testing.CheckReport: "te.testing.CheckReport",
+    **{getattr(te.display, n): f"te.display.{n}" for n in ("WatchedLoop", "WatchedTuning")},
+}  # fmt: skip
 RETURNED = (  # by functions: how they are made tells readers nothing
     te.Axis, te.Tensor, te.Tuned, StageView, te.ops.optim.FunctionStep,
     *(getattr(te.display, n) for n in ("ScheduleTrace", "Shown", "Slider", "WatchedLoop", "WatchedTuning")),
@@ -100,7 +106,7 @@ def methods(owner: type) -> list[str]:
         n
         for n, v in vars(owner).items()
         if not n.startswith("_")
-        and (inspect.isfunction(v) or isinstance(v, property))
+        and (inspect.isfunction(v) or isinstance(v, property | classmethod))
         and not _is_function(owner, n, v)
     ]
 
@@ -116,8 +122,8 @@ def named() -> Iterator[str]:
         yield from (f"te.{name}" for name in names)
     for package in PACKAGES:
         yield from (f"te.{package}.{name}" for name in members(package))
-    for owner in CLASSES:
-        yield from (f"te.{owner.__name__}.{name}" for name in methods(owner))
+    for owner, written in CLASSES.items():
+        yield from (f"{written}.{name}" for name in methods(owner))
     yield from (f"StageView.{name}" for name in methods(StageView))
     for _, others in OTHERS.values():
         yield from others
@@ -155,20 +161,24 @@ def write(folder: Path) -> None:
 
 
 def _index() -> str:
-    """The pages, each with the names that stand on it; of many the first."""
-    listed = {page: (title, areas()[page]) for page, (title, _) in AREAS.items()}
-    listed["scheduling"][1].extend(methods(StageView))
-    listed |= {page: (title, [c.__name__ for c in classes]) for page, (title, _, classes) in results.PAGES.items()}
-    listed |= {p.replace(".", "_"): (title, members(p)) for p, title in PACKAGES.items()}
-    listed |= {page: (title, [n.rpartition(".")[2] for n in names]) for page, (title, names) in OTHERS.items()}
-    told = [
-        f"- :doc:`{title} <{page}>`: {', '.join(f'``{n}``' for n in names[:MOST_NAMES])}"
-        + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-        for page, (title, names) in listed.items()
-    ]
+    """The pages, each with links to the names that stand on it."""
+    listed = {page: (title, [f"tedsl.{n}" for n in areas()[page]]) for page, (title, _) in AREAS.items()}
+    listed["scheduling"][1].extend(f"{_full_name(StageView)}.{n}" for n in methods(StageView))
+    listed |= {page: (title, [_full_name(c) for c in classes]) for page, (title, _, classes) in results.PAGES.items()}
+    listed |= {p.replace(".", "_"): (t, [f"tedsl.{p}.{n}" for n in members(p)]) for p, t in PACKAGES.items()}
+    listed |= {page: (title, list(names)) for page, (title, names) in OTHERS.items()}
+    told = [f"- :doc:`{title} <{page}>`: {', '.join(map(_link, names))}" for page, (title, names) in listed.items()]
     tree = [".. toctree::", "   :hidden:", "   :maxdepth: 1", "", *(f"   {page}" for page in listed), ""]
-    first = "Every public name, under ``import tedsl as te``, with an example. The :ref:`genindex` has all of them."
+    first = "Every public name, under ``import tedsl as te``, with an example. The :ref:`genindex` has methods, too."
     return "\n".join([*_title("Reference"), first, "", *told, "", *tree])
+
+
+def _full_name(value: type) -> str:
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _link(name: str) -> str:
+    return f":py:obj:`{name.rpartition('.')[2]} <{name}>`"
 
 
 def _title(text: str) -> list[str]:
@@ -185,7 +195,7 @@ def _page_of_results(title: str, text: str, classes: Iterable[type]) -> str:
     lines = [*_title(title), text, ""]
     lines += _scenes({key for c in classes for key in (c.__name__, *(f"{c.__name__}.{m}" for m in results.methods(c)))})
     for owner in classes:
-        lines += [f".. autoclass:: {owner.__module__}.{owner.__qualname__}"]
+        lines += [f".. autoclass:: {_full_name(owner)}"]
         lines += [f"   :members: {', '.join(results.methods(owner))}"] if results.methods(owner) else []
         lines.append("")
     return "\n".join(lines)
@@ -292,7 +302,7 @@ def documented(name: str, value: Any) -> str:
 
 def as_before(name: str) -> list[str]:
     """What an entry says whose example stands below another one on its page, whose full name is `name`."""
-    return [f"The example of :py:obj:`{key_of(name).rpartition('.')[2]} <{name}>` shows it.", ""]
+    return [f"The example of {_link(name)} shows it.", ""]
 
 
 def example_as_rst(code: str, printed: str, page: str = "") -> list[str]:

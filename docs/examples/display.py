@@ -41,6 +41,11 @@ a = te.placeholder((64, 64), name="a")
 te.tune(a @ a, budget=2, progress=(search := te.display.tuning()))
 print(len(search.seconds) > 1)
 
+# %% te.display.WatchedTuning.plot
+a = te.placeholder((64, 64), name="a")
+te.tune(a @ a, budget=2, progress=(search := te.display.tuning()))
+search.plot()
+
 # %% te.display.plot.gradcheck_errors
 te.display.plot.gradcheck_errors(te.gradcheck(y.sum(), x))
 

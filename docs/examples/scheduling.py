@@ -62,7 +62,7 @@ other = s.copy()
 other[D].parallel("i")
 print(s.diff(other))
 
-# %% te.Schedule.save
+# %% te.Schedule.save te.Schedule.load
 with tempfile.NamedTemporaryFile(suffix=".json") as file:
     s.save(file.name)
     print(te.Schedule.load(file.name, D).directives == s.directives)
@@ -73,9 +73,12 @@ other[D].parallel("i")
 found = s.compare(other, {A: np.ones((64, 48), "float32"), B: np.ones((48, 32), "float32")})
 print(found.is_same)
 
-# %% te.tune te.Tuned
+# %% te.tune te.Tuned te.Tuned.default te.Tuned.best te.Tuned.speedup
 found = te.tune(D, budget=1.0, progress=False)
-len(found.history) > 0, found.speedup > 0
+print(found.best.seconds <= found.default.seconds, found.speedup >= 1, len(found.history) > 0)
+
+# %% te.Tuned.table
+print(len(te.tune(D, budget=1.0, progress=False).table().splitlines()) > 0)
 
 # %% StageView.tensor StageView.operation
 s = te.Schedule(D)

@@ -6,6 +6,9 @@ import tedsl as te
 # %% te.testing.check_op te.testing.CheckReport
 te.testing.check_op(te.tanh, "n m", examples=5)
 
+# %% te.testing.CheckReport.ok
+te.testing.check_op(te.tanh, "n", examples=5).ok
+
 # %% te.testing.CheckError
 try:
     te.testing.check_op(te.tanh, "n", vjp=lambda y, inputs, head: head * (1 - y), examples=5)

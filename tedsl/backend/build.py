@@ -47,20 +47,24 @@ def build(
 ) -> Kernel:
     """A kernel that computes `outputs` from arrays for `inputs`; one tensor gives one array, a list gives a tuple.
 
-    It is compiled here, for arrays whose last axis is contiguous; other layouts compile when a call first brings one.
-    `alias` {output: input} writes outputs into the memory of inputs, `donate` lists inputs whose memory may be taken
-    for any output or intermediate result that it fits; both are proven safe here. `on_hazard` says what to do where
-    there is no proof: "error" (the default for those two), or "copy" (through a temporary; the default where arrays
-    given to out= overlap inputs; a donation that cannot be used is a warning then). `deterministic` forbids schedules
-    that add with atomics, whose sums are rounded in another order in every run.
+    It is compiled here, for arrays whose last axis is contiguous. Other layouts are compiled when a call first brings
+    one.
 
-    `checkpoint` lists tensors to keep: what they are made of is computed again where somebody needs it later, as the
-    gradients of a network do. `memory`, bytes or "512MB", is a limit for all that a call holds: as much is computed
-    again as that takes, and scans are cut along time.
-    `kernel.program` tells the peak of memory, and the extra work.
-
-    `opt` says how much work the default schedule is worth: "fast" makes small loop bodies, which are compiled sooner;
-    "best" searches for ten seconds, the first time, for what is fastest on this machine, as `te.tune` does.
+    schedule       a `te.Schedule`, "default", "tuned", or the name of an autoscheduler
+    target         what to compile for: "host", "cuda", "opencl", "x86-64-v3" and the like
+    alias          outputs that are written into the memory of inputs, {output: input}; proven safe here
+    donate         inputs whose memory may be used for any output or intermediate result that fits; proven safe here
+    on_hazard      what to do where there is no proof. "error" is the default for `alias` and `donate`. "copy" goes
+                   through a temporary, and a donation that cannot be used is a warning; it is the default where
+                   arrays given to `out=` overlap inputs
+    deterministic  False allows schedules that add with atomics, whose sums are rounded differently in every run
+    checkpoint     tensors to keep. What they are made of is computed again where it is needed later, as the gradients
+                   of a network need it
+    memory         a limit for all that a call holds, in bytes or as "512MB". As much is computed again as that takes,
+                   and scans are cut along time; `kernel.program` tells the peak and the extra work
+    opt            how much work the default schedule is worth. "fast" makes small loop bodies, which compile sooner.
+                   "best" searches for the fastest schedule on this machine, for ten seconds the first time, as
+                   `te.tune` does
     """
     if on_hazard not in (None, "copy", "error"):
         raise ValueError(f"te.build: on_hazard must be 'copy' or 'error', found {on_hazard!r}")

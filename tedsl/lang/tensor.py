@@ -428,7 +428,11 @@ def tell_of_indices(error: IndexError) -> None:
 
 @spoken("x")
 class Tensor(Operators["Tensor"], Rich, RichFormula):
-    """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors."""
+    """A value of a shape and a dtype: `A[i, j]` reads an element, `A + B`, `A.sum(0)`, `A[1:]` make tensors.
+
+    `A.dtype` is compared with a name: `A.dtype == "float32"`. Every function of one tensor is a method, too, such as
+    `A.exp()`, `A.cumsum(0)`, `A.argmax(1)`, `A.squeeze()`.
+    """
 
     __slots__ = ("__weakref__", "_explanation", "dtype", "extents", "index", "op")
     _explanation: Any  # of gradients alone; set by autodiff

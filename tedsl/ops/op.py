@@ -70,12 +70,15 @@ def op(
 ) -> Any:
     """An operator from a function of tensors; arguments that are not arrays are static.
 
-    Use it as `@te.op` or with options. `save` is what a forward pass keeps for the backward pass beside inputs and
-    outputs: "reductions" (whatever it reads that is not pointwise), "inputs" (nothing, all is computed again), or names
-    of stages. `symbolic` is whether one kernel serves many shapes: never (False), always (True), or, by default, once
-    there have been four, if the function allows it: extents that changed are symbols then, those that were equal in
-    each call share one. `opt` and `memory` are as of `te.build`, for it and its derivatives; with `memory`, extents are
-    numbers, and a forward pass keeps nothing unless `save` names stages.
+    Use it as `@te.op`, or with options.
+
+    save      what a forward pass keeps for the backward pass beside inputs and outputs: "reductions" (whatever it
+              reads that is not pointwise), "inputs" (nothing, all is computed again), or names of stages
+    symbolic  whether one kernel serves many shapes: never (False), always (True), or by default after four shapes, if
+              the function allows it. Extents that changed are symbols then; those that were equal in each call share
+              one
+    opt       as of `te.build`, for the operator and its derivatives
+    memory    as of `te.build`. Extents are then numbers, and a forward pass keeps nothing unless `save` names stages
     """
     worth = worth_of(opt, memory, symbolic, "te.op")
     if function is None:

@@ -226,6 +226,7 @@ class SGD:
 
     @property
     def slots(self) -> tuple[str, ...]:
+        """What it keeps for each parameter: with momentum, the velocity."""
         return ("velocity",) if self.momentum else ()
 
     def step(
@@ -270,6 +271,7 @@ class Adam:
 
     @property
     def slots(self) -> tuple[str, ...]:
+        """What it keeps for each parameter: running means of gradients and of their squares."""
         return ("mean", "square")
 
     def step(

@@ -52,6 +52,7 @@ class CheckReport(Rich):
 
     @property
     def ok(self) -> bool:
+        """Whether no check failed."""
         return self.failure is None
 
     def __bool__(self) -> bool:

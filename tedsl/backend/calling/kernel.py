@@ -48,7 +48,15 @@ LastCall = tuple[KnownCall, ArrayCall]
 
 
 class Kernel(Rich):
-    """A compiled program: `kern(a, b)` computes new arrays, `kern(a, b, out=c, mode="add")` writes into given ones."""
+    """A compiled program: `kern(a, b)` computes new arrays, `kern(a, b, out=c, mode="add")` writes into given ones.
+
+    Arrays are passed in the order of `te.build`, or by the names of their placeholders: `kern(x=a, w=b)`.
+
+    out      an array to write into; of several outputs a sequence in their order, or a dict by name
+    mode     "write", "add" (to what is there) or "null" (the output is skipped), for all outputs or in a dict by name
+    sizes    extents that no input has, {"n": 3}
+    casting  which conversions of dtypes are made, in NumPy's words: "safe" by default
+    """
 
     def __init__(self, parts: KernelParts) -> None:
         signature = parts.signature
