@@ -16,6 +16,7 @@ from tedsl.backend.calling.stats import Stats
 from tedsl.backend.comparison import Comparison
 from tedsl.backend.compiling.executable import MemoryPlan
 from tedsl.backend.compiling.profiling import Profile, ProfileRow
+from tedsl.backend.tune import Trial
 from tedsl.bridges.fx.graphs import FxFunction
 from tedsl.lang.assume import IndexMap
 from tedsl.lang.at import At, Updates
@@ -29,8 +30,8 @@ from tedsl.ops.op import Op
 PAGES = {
     "kernels": (
         "Kernels, statistics and profiles",
-        "What ``te.build``, ``te.profile`` and ``Schedule.compare`` give.",
-        (Kernel, Stats, ProgramReport, Call, MemoryPlan, Profile, ProfileRow, Comparison),
+        "What ``te.build``, ``te.profile``, ``Schedule.compare`` and ``te.tune`` give.",
+        (Kernel, Stats, ProgramReport, Call, MemoryPlan, Profile, ProfileRow, Comparison, Trial),
     ),
     "gradients": (
         "Gradients, checks and index inversions",

@@ -237,3 +237,7 @@ s = te.Schedule(y)
 s[y].unroll("j", 3).parallel("i")
 for directive in s.directives:
     print(directive.stage, directive.verb, directive)
+
+# %% Trial
+found = te.tune(y, budget=1.0, progress=False)
+print(found.default.verdict, found.best.seconds <= found.default.seconds)
