@@ -25,7 +25,7 @@ from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.scatters import plan_tables
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
-from schedules.default.patterns.across import is_narrow, plan_across, plan_without_units, tables_turned
+from schedules.default.patterns.across import is_narrow, plan_across, plan_without_units, tables_turned, terms_turned
 from schedules.default.patterns.bordered import bordered_windows
 from schedules.default.patterns.lanes import rewrite_reduction
 from schedules.default.patterns.lookups import plan_lookup
@@ -360,7 +360,7 @@ def _reduce(
     op = tables_turned(rw, op)
     if plan_across(rw, original, op, machine, planned) or plan_across(rw, original, written, machine, planned):
         return
-    op = bordered_windows(rw, op, machine, plain=plain)
+    op = bordered_windows(rw, terms_turned(rw, op, machine), machine, plain=plain)
     if rewrite_reduction(rw, original, op, machine):
         return
     op = padded_windows(rw, op, machine)

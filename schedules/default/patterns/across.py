@@ -7,15 +7,17 @@
 | `y[i] = fold over k of x[i, k]`, by a reducer of one's own | `t[k, i] = x[i, k]`, the fold of `t[k, i]` |
 | `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
 | `d[u, c, l] = sum over i of ..`, one l | `s[u, c] = sum over i of ..`, `d[u, c, l] = s[u, c]` |
+| `d[a, b] = sum over k of x[k, a] y[k, b]`, few a and b | `t[a, k] = x[k, a]`, `u[b, k] = y[k, b]`, `t[a, k] u[b, k]` |
 | `f[i, c] = sum over j of g[j, i] (x[i, c] - x[j, c])`, three c | `s[c, i] = sum over j of ..`, `f[i, c] = s[c, i]` |
 
-Filters of single channels, channels last, are such sums. Terms keep their order.
+Filters of single channels, channels last, are such sums. Terms keep their order here; those that lie side by side once
+they are turned go to lanes (`lanes`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -27,15 +29,28 @@ from tedsl.analysis.read_boxes import ReadBox, box_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
 
-__all__ = ["goes_along", "is_narrow", "last_of", "plan_across", "plan_without_units", "tables_turned", "turned_table"]
+__all__ = [
+    "goes_along",
+    "is_narrow",
+    "last_of",
+    "plan_across",
+    "plan_without_units",
+    "tables_turned",
+    "terms_turned",
+    "turned_table",
+]
 
 T = TypeVar("T")
 
 LEAST_LANES = 4
 FEW = 64  # terms of an element, beside which a copy of it is nothing
+ROW = 2  # vectors of terms that lie side by side once they are turned
+LEAST_BYTES = 4  # of numbers whose sums have lanes
+TERMS = 2  # that each element of what is turned for them is in
 REUSE = 8  # times that an element of what is turned is read, or terms that each one sums
 
 
@@ -50,37 +65,38 @@ def tables_turned(rw: Rewriting, op: Compute) -> Compute:
     last = op.axes[-1]
     across = {r for r in op.reads if any(last in set(free_axes(i)) for i in r.indices[:-1])}
     sides = [r for r in op.reads if r not in across and r.indices and last in set(free_axes(r.indices[-1]))]
-    found = {read: _dimension(read, last) for read in across}
+    found = {read: _dimension(read, last) for read in op.reads if read in across}
     is_fold = not sides and op.reduction is not None and op.reduction.reducer.is_custom
     if not across or not (sides or is_fold) or reads_of(i for r in op.reads for i in r.indices):
         return op
-    looked_up = {r for r, d in found.items() if d is None}
+    looked_up = [r for r, d in found.items() if d is None]
     if any(_looked_up_size(op, r) * REUSE > points or not stays_inside(r) for r in looked_up):
         return op
-    if any(_size(r.tensor) * (1 if is_fold else REUSE) > points for r in found if r not in looked_up):
+    if any(_size(r.tensor) * (1 if is_fold else REUSE) > points for r, d in found.items() if d is not None):
         return op
+    reads = _turned_reads(rw, op.name, {r: d for r, d in found.items() if d is not None})
+    reads.update((r, _tabulated(rw, op, r)) for r in looked_up)
+    return replace(op, bodies=rebuild_all(op.bodies, lambda node: reads.get(node, node)), _outputs={})
+
+
+def _turned_reads(rw: Rewriting, name: str, found: Mapping[Read, int]) -> dict[Expr, Expr]:
+    """What reads are of copies of what they read, with the dimension that stands beside each last."""
+    boxes = _boxes(found)
+    made = {(tensor, d): turned_table(rw, name, tensor, d, box) for (tensor, d), box in boxes.items()}
+
+    def turned(read: Read, d: int) -> Read:
+        box = boxes[read.tensor, d]
+        return Read(made[read.tensor, d], last_of(read.indices if box is None else box.inside(read.indices), d))
+
+    return {read: turned(read, d) for read, d in found.items()}
+
+
+def _boxes(found: Mapping[Read, int]) -> dict[tuple[Tensor, int], ReadBox | None]:
+    """What is read of each tensor, by the dimension that goes last."""
     places: dict[tuple[Tensor, int], list[Sequence[Expr]]] = {}
     for read, d in found.items():
-        if d is not None:
-            places.setdefault((read.tensor, d), []).append(read.indices)
-    boxes = {(t, d): box_of(t, indices) for (t, d), indices in places.items()}
-    made: dict[tuple[Tensor, int], Tensor] = {}
-
-    def rule(node: Expr) -> Expr:
-        if isinstance(node, Read) and node in looked_up:
-            return _tabulated(rw, op, node)
-        d = found.get(node) if isinstance(node, Read) else None
-        if d is None:
-            return node
-        assert isinstance(node, Read)
-        key = node.tensor, d
-        box = boxes[key]
-        if key not in made:
-            made[key] = turned_table(rw, op.name, *key, box)
-        indices = node.indices if box is None else box.inside(node.indices)
-        return Read(made[key], last_of(indices, d))
-
-    return replace(op, bodies=rebuild_all(op.bodies, rule), _outputs={})
+        places.setdefault((read.tensor, d), []).append(read.indices)
+    return {(tensor, d): box_of(tensor, indices) for (tensor, d), indices in places.items()}
 
 
 def _looked_up_size(op: Compute, read: Read) -> float:
@@ -101,6 +117,31 @@ def _tabulated(rw: Rewriting, op: Compute, read: Read) -> Read:
     table = rw.compute(f"{op.name}_{read.tensor.name}", list(fresh.values()), body)
     rw.kinds[table.op.name] = "turned"
     return Read(table, tuple(loops))
+
+
+def terms_turned(rw: Rewriting, op: Compute, machine: Machine) -> Compute:
+    """A reduction to short rows with what it reads turned, so that terms lie side by side where nothing else does.
+
+    Gradients of a few filters of a few channels, which both lie last: neither fills a vector, but the pixels do.
+    """
+    reduce, points = op.reduction, _points(op)
+    if reduce is None or not points or not op.axes or not _is_unfilled(op, machine):
+        return op
+    if reduce.reducer.kind not in COMBINE or len(op.bodies) > 1 or op.bodies[0].dtype.itemsize < LEAST_BYTES:
+        return op
+    sides = {a for r in op.reads if r.indices for a in free_axes(r.indices[-1])}
+    wide = {a for a in sides if (number(a.extent) or 0) >= LEAST_LANES}
+    long = [a for a in reduce.axes if (number(a.extent) or 0) >= ROW * _lanes(op, machine) and wide.issubset({a})]
+    if reads_of(i for r in op.reads for i in r.indices):
+        return op
+    places = ({r: _dimension(r, a) for r in op.reads if a in set(free_axes(r.indices))} for a in reversed(long))
+    used = next((found for found in places if found and None not in found.values()), {})
+    found = {r: d for r, d in used.items() if d is not None and d != len(r.indices) - 1}
+    sizes = (_size(tensor) if box is None else math.prod(box.shape) for (tensor, _), box in _boxes(found).items())
+    if not found or any(size * TERMS > points for size in sizes):
+        return op
+    reads = _turned_reads(rw, op.name, found)
+    return replace(op, bodies=rebuild_all(op.bodies, lambda node: reads.get(node, node)), _outputs={})
 
 
 def plan_across(
@@ -172,6 +213,11 @@ def is_narrow(op: Compute, machine: Machine) -> bool:
     """Whether the last axis fills at most half a vector."""
     width = number(op.axes[-1].extent) if len(op.axes) else None
     return machine.gpu is None and width is not None and 2 * width <= _lanes(op, machine)
+
+
+def _is_unfilled(op: Compute, machine: Machine) -> bool:
+    """Whether no vector is filled by what lies along the last axis."""
+    return (number(op.axes[-1].extent) or 0) < _lanes(op, machine) or not along(op, op.axes[-1])
 
 
 def _lanes(op: Compute, machine: Machine) -> int:

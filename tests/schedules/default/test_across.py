@@ -13,6 +13,7 @@ import tedsl as te
 from schedules.machine import Machine
 from tedsl.lang.tensor import Placeholder
 from tedsl.lang.traverse import stages_of
+from tests.levels import LEVELS_HERE
 
 CHANCE = np.random.default_rng(0)
 X = te.placeholder((2, 20, 21, 16), name="X")
@@ -175,3 +176,48 @@ def test_beside_narrow_rows_vectors_lie_along_what_is_large(width: int, spelled:
 def test_narrow_rows_of_what_is_large_stay_rows() -> None:
     w, g = te.placeholder((70, 70, 3), name="w"), te.placeholder((70, 70), name="g")
     assert "_across" not in str(te.Schedule((w * g[:, :, None]).sum(0)).auto(target="x86-64-v4"))
+
+
+def few_by_few(kind: str, dtype: str) -> tuple[list[te.Tensor], te.Tensor]:
+    """Sums of many terms to a few elements, of arrays in which the terms lie apart."""
+    x, y = te.placeholder((90, 700, 3), dtype, name="x"), te.placeholder((90, 700, 2), dtype, name="y")
+    w = te.placeholder((700,), dtype, name="w")
+    if kind == "products":
+        return [x, y], te.compute((3, 2), lambda i, j: te.sum(lambda b, k: x[b, k, i] * y[b, k, j]), name="d")
+    if kind == "batches":
+        return [x, y], te.compute((90, 3, 2), lambda b, i, j: te.sum(lambda k: x[b, k, i] * y[b, k, j]), name="d")
+    if kind == "weighted":
+        return [x, w], te.compute((3, 3), lambda i, j: te.sum(lambda k: x[4, k, i] * x[4, k, j] * w[k]), name="d")
+    if kind == "largest":
+        return [x, y], te.compute((3, 2), lambda i, j: te.max(lambda k: x[7, k, i] - y[3, k, j]), name="d")
+    assert kind == "windows"
+
+    def tap(i: Any, j: Any, u: Any, v: Any) -> Any:
+        return te.sum(lambda b, k: y[b, k, j] * x.at(b + u - 1, k + v - 1, i, mode="zero"))
+
+    return [x, y], te.compute((3, 2, 3, 3), tap, name="d")
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("kind", ["products", "batches", "weighted", "largest", "windows"])
+def test_many_terms_of_few_elements_are_turned(kind: str, dtype: str, level: str) -> None:
+    """Their lanes were two or three elements of the result, or the taps of a window: ten times slower."""
+    inputs, d = few_by_few(kind, dtype)
+    text = str(te.Schedule(d).auto(target="x86-64-v3"))
+    assert "d_x[" in text
+    assert "lane_v" in text
+    feeds = {t: np.random.default_rng(3).integers(-3, 4, [int(n) for n in t.shape]).astype(dtype) for t in inputs}
+    found = te.build(inputs, d, target=level)(*feeds.values())
+    np.testing.assert_array_equal(found, te.interpret(d, feeds))
+
+
+def test_what_fills_vectors_as_it_lies_is_not_turned() -> None:
+    x, y = te.placeholder((900, 3), name="x"), te.placeholder((3, 900), name="y")
+    z = te.placeholder((900, 5), name="z")
+    for d in (
+        te.compute((3,), lambda i: te.sum(lambda k: x[k, i]), name="d"),
+        te.compute((3,), lambda i: te.sum(lambda k: y[i, k]), name="d"),
+        te.compute((3, 5), lambda i, j: te.sum(lambda k: te.exp(x[k, i]) - z[k, j]), name="d"),
+    ):
+        assert "d_x[" not in str(te.Schedule(d).auto())
