@@ -12,7 +12,7 @@ from dataclasses import replace
 from schedules.conditions import tidy
 from schedules.cutting.repetition import copied_by
 from schedules.default.alike import kind_of
-from schedules.default.canonical.expansion import expanded, windows_between_stages
+from schedules.default.canonical.expansion import expanded, step_written_out, windows_between_stages
 from schedules.default.canonical.factors import grouped
 from schedules.default.canonical.growing import growing
 from schedules.default.canonical.invariants import invariants_apart
@@ -335,7 +335,7 @@ def _add_part(rw: Rewriting, part: Compute, machine: Machine, *, plain: bool) ->
 
 def _add_scan(rw: Rewriting, op: Scan, original: Operation, machine: Machine) -> None:
     """A scan with what it reads turned to lie along its vectors."""
-    made = along_memory(rw, op)
+    made = step_written_out(along_memory(rw, op))
     said = plan_scan(made, machine)
     rw.directives += said
     rw.add(made, original)

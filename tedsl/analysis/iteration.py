@@ -6,7 +6,7 @@ from tedsl.lang.expr import Axis, Const, Reduce
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Scan, Scatter
 
-__all__ = ["free_dimensions", "is_stepped", "reads_elsewhere"]
+__all__ = ["free_dimensions", "is_independent", "is_stepped", "reads_elsewhere"]
 
 
 def free_dimensions(op: Scatter) -> dict[int, Axis]:
@@ -31,6 +31,14 @@ def reads_elsewhere(op: Scan) -> bool:
         for d, index in enumerate(read.indices)
         if d not in op.dims
     )
+
+
+def is_independent(op: Scan, dim: int) -> bool:
+    """Whether the recurrences along an axis do not read one another: each state is read at its own place there."""
+    if dim in op.dims:
+        return False
+    own = set(map(id, op.states))
+    return all(read.indices[dim] is op.axes[dim] for read in op.reads if id(read.tensor) in own)
 
 
 def is_stepped(op: Scan) -> bool:

@@ -12,25 +12,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import shortened
 from schedules.default.canonical.normal import normal
 from schedules.default.costs import INLINE, element_cost, is_pointwise, pays_to_keep, points, value_cost
 from tedsl.analysis.affine import affine_of
+from tedsl.analysis.iteration import is_independent
 from tedsl.analysis.terms import product_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
+from tedsl.lang.tensor import Compute, Operation, Scan
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all, topological
 
-__all__ = ["expanded", "windows_between_stages"]
+__all__ = ["expanded", "step_written_out", "windows_between_stages"]
 
 MOST_TERMS = 49
 MOST_PRODUCTS = 32  # terms that are products: of longer ones loops are as good
 MOST_OPERATIONS = 256
+TERMS_OF_STEP, MOST_OF_STEP = 8, 1500  # of a sum within the step of a scan; and nodes of its bodies
 MOST_GUARDED = 9  # products that a condition guards: each has what comes before it twice, as one rounding is kept
 COMBINE = {
     "sum": Fn.ADD, "prod": Fn.MUL, "max": Fn.MAXIMUM, "min": Fn.MINIMUM, "any": Fn.OR, "all": Fn.AND,
@@ -49,6 +52,29 @@ def expanded(op: Compute) -> Expr | None:
         return None
     value = _position(reduce) if reduce.reducer.kind in POSITIONS else _total(reduce)
     return rebuild_all(tidied((value,)), shortened)[0]
+
+
+def step_written_out(op: Scan) -> Scan:
+    """A scan whose vectors are recurrences side by side, without loops over a few terms of their sums: each of these
+    would walk through accumulators in memory, a term after another.
+    """
+    if not op.axes or not is_independent(op, len(op.axes) - 1):
+        return op
+    found = [n for n in op.nodes if isinstance(n, Reduce)]
+    if not found or not all(_is_written_out(n) for n in found):
+        return op
+
+    def rule(node: Expr) -> Expr:
+        return _total(node) if isinstance(node, Reduce) else node
+
+    bodies = rebuild_all(tidied(rebuild_all(op.bodies, rule)), shortened)
+    return replace(op, bodies=bodies, _outputs={}) if len(topological(bodies)) <= MOST_OF_STEP else op
+
+
+def _is_written_out(reduce: Reduce) -> bool:
+    """Whether a sum within a step has a few terms."""
+    terms = math.prod(number(a.extent) or 0 if number(a.begin) is not None else 0 for a in reduce.axes)
+    return reduce.reducer.kind in COMBINE and 1 <= terms <= TERMS_OF_STEP
 
 
 def windows_between_stages(operations: Sequence[Operation], least: int = 1) -> set[Operation]:

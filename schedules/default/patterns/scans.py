@@ -41,6 +41,7 @@ ROWS, STEPS = 4, 8
 FEW_STEPS = 4  # where each may be the last one
 ALL = 1 << 62  # steps
 WIDE = 4  # vectors of a step
+AT_ONCE = 16  # vectors of a step, one behind another
 BESIDE = (8, 4, 2, 1)  # vectors of a step that are summed side by side
 ROWS_BESIDE = 6  # and rows
 FREE, LATENCY = 4, 4  # registers beside those that hold the sums; cycles until a sum can take its next term
@@ -123,7 +124,7 @@ def along_memory(rw: Rewriting, op: Scan) -> Scan:
         key = node.tensor, next(d for d, index in enumerate(node.indices) if goes_along(index, last))
         if key not in turned:
             size = math.prod(number(n) or points for n in node.tensor.extents)
-            if size > points:
+            if size > points * value_cost(op.bodies):
                 return node
             turned[key] = turned_table(rw, op.name, *key)
         return Read(turned[key], last_of(node.indices, key[1]))
@@ -158,7 +159,7 @@ def plan_scan(op: Scan, machine: Machine) -> list[Directive]:
     if chosen.origin == {op.axes[-1]}:
         if not along(op, op.axes[-1]) or width < 2:
             return []
-        inner = _columns(say, op, chosen, width, time)
+        inner = _columns(say, op, chosen, width, time, machine)
     else:
         inner = _rows(say, op, chosen, time)
     if not inner:
@@ -211,8 +212,11 @@ def _is_small(op: Scan) -> bool:
 
 def _blocks(say: Sequence[Directive], level: Level) -> int:
     """How many iterations are left of a loop that was split."""
-    factor = next(d.step or 1 for d in say if isinstance(d, Split) and d.loop == level.name)
-    return -(-typical(level.extent) // factor)
+    left = typical(level.extent)
+    for split in say:
+        if isinstance(split, Split) and split.loop in (level.name, f"{level.name}_o"):
+            left = -(-left // (split.step or 1))
+    return left
 
 
 def _in_tasks(op: Scan, nest: Nest, counts: Mapping[str, int], machine: Machine) -> list[Directive]:
@@ -369,26 +373,32 @@ def _is_along(op: Scan) -> bool:
     return points[True] >= points[False]
 
 
-def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: list[str]) -> list[str]:
+def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: list[str], machine: Machine) -> list[str]:
     """Vectors along memory, a few at a time where there are as many; number by number where they fill no vector."""
     name, extent = level.name, typical(level.extent)
     if extent < width and extent & (extent - 1):
         return _rows(say, op, level, time)
-    if extent <= 2 * WIDE * width and len(time) == 1 and _is_small(op) and typical(op.steps[0].extent) >= 2 * STEPS:
-        steps, step = f"{time[0]}_o", f"{time[0]}_i"  # the states stay in registers between steps written out
-        say.append(Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS))
-        say.append(Unroll(stage=op.name, loop=step))
-        time[:] = [steps, step]
     while width > extent:
         width //= 2
     if width < 2:
         return []
-    lane = f"{name}_v"
+    lane, few, beside = f"{name}_v", f"{name}_w", _beside(op, -(-extent // width), machine)
+    if beside > 1:
+        say += [
+            Split(stage=op.name, loop=name, outer=f"{name}_o", inner=lane, factor=width),
+            Split(stage=op.name, loop=f"{name}_o", outer=f"{name}_o", inner=few, factor=beside),
+            Vectorize(stage=op.name, loop=lane),
+        ]
+        return [few, lane]
+    if len(time) == 1 and _is_small(op) and typical(op.steps[0].extent) >= 2 * STEPS:
+        steps, step = f"{time[0]}_o", f"{time[0]}_i"  # the states stay in registers between steps written out
+        say.append(Split(stage=op.name, loop=time[0], outer=steps, inner=step, factor=STEPS))
+        say.append(Unroll(stage=op.name, loop=step))
+        time[:] = [steps, step]
     if level.known is None or extent % (WIDE * width):
         say.append(Split(stage=op.name, loop=name, outer=f"{name}_o", inner=lane, factor=width))
         say.append(Vectorize(stage=op.name, loop=lane))
         return [lane]
-    few = f"{name}_w"
     say += [
         Split(stage=op.name, loop=name, outer=f"{name}_o", inner=few, factor=WIDE * width),
         Split(stage=op.name, loop=few, outer=few, inner=lane, factor=width, exact=True),
@@ -396,6 +406,19 @@ def _columns(say: list[Directive], op: Scan, level: Level, width: int, time: lis
         Vectorize(stage=op.name, loop=lane),
     ]
     return [few, lane]
+
+
+def _beside(op: Scan, vectors: int, machine: Machine) -> int:
+    """How many vectors of a step follow one another before the next step: as many as the processor needs to have work
+    while each waits for its own last step. Few steps of a few operations wait for memory instead.
+    """
+    own, steps = set(map(id, op.states)), set(op.steps)
+    streams = any(not steps.isdisjoint(free_axes(r.indices)) for r in op.reads if id(r.tensor) not in own)
+    if streams and _is_small(op) and not any(isinstance(n, Apply) and is_function(n) for n in op.nodes):
+        return 1
+    points = math.prod(typical(a.extent) for a in op.axes if a.extent is not None)
+    tasks = 1 if points < machine.least.scan_threads else BLOCKS * machine.cores
+    return max(1, min(AT_ONCE, vectors // tasks))
 
 
 def _rows(say: list[Directive], op: Scan, level: Level, time: list[str]) -> list[str]:
