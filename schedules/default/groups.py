@@ -2,7 +2,7 @@
 
 Softmax reads a row for its maximum, once more for the sum, and a third time for the result. When all three follow one
 another for each row, the row comes from memory once. A row fills a vector at least: pixels of two or three numbers are
-computed as rows of an image.
+computed as rows of an image, stages of short rows one after the other, in vectors of many rows.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tedsl.lang.tensor import Compute, Operation, Scan
 __all__ = ["Group", "groups_of", "read_by_checks"]
 
 MOST_BYTES = 1 << 17  # of a stage, for each row
+MOST_CACHES = 2  # second ones, as which the results of short rows are no more
 
 
 @dataclass(eq=False)
@@ -133,13 +134,33 @@ def _place(
         return _Place(root, depth)
     if depth == len(op.axes) and op.reduction is not None and along(op, op.axes[-1]):
         return None  # elements side by side are a vector, a single one is none
+    if _is_stream(op, root, depth, machine):
+        return None
     size = _elements(op, depth) * op.bodies[0].dtype.itemsize
     return _Place(root, depth) if size <= machine.choose("row_bytes", MOST_BYTES, op.name) else None
+
+
+def _is_stream(op: Compute, root: Compute, depth: int, machine: Machine) -> bool:
+    """Whether rows are so short that vectors are better elements of many of them, of which each stage is a stream then.
+
+    One element of the root for each row is no vector at all; several are a part of one, which goes to memory less often
+    than streams do where these do not stay in the cache.
+    """
+    size = root.bodies[0].dtype.itemsize
+    if max(_terms(op, depth), _elements(root, depth)) * size >= machine.vector_bytes:
+        return False
+    return _elements(root, depth) == 1 or _elements(root, 0) * size <= MOST_CACHES * machine.l2
 
 
 def _elements(op: Compute, depth: int) -> int:
     """How many elements a stage has in a row."""
     return math.prod(typical(a.extent) for a in op.axes[depth:])
+
+
+def _terms(op: Compute, depth: int) -> int:
+    """How many elements a stage computes or reads in a row."""
+    reduce = op.reduction
+    return _elements(op, depth) * math.prod(typical(a.extent) for a in (() if reduce is None else reduce.axes))
 
 
 def _shared(reader: Compute, read: Read) -> int:

@@ -1,4 +1,4 @@
-"""Sums for every element of a short row, whose terms share a costly factor."""
+"""Short rows: sums for each of their elements whose terms share a costly factor, and reductions of rows in vectors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import tedsl as te
 from tedsl.lang.tensor import Placeholder
 from tedsl.lang.traverse import stages_of
+from tests.levels import LEVELS_HERE
 
 CHANCE = np.random.default_rng(0)
 P, Q = te.placeholder((70, 3), name="P"), te.placeholder((40, 3), name="Q")
@@ -83,3 +84,34 @@ def test_rows_that_are_written_out_of_which_a_part_is_read() -> None:
     found = te.build([w, d, v], outputs)(*arrays)
     for ours, want in zip(found, (inner, slope.sum(0)[within], curve.sum(0)[within] * arrays[2]), strict=True):
         np.testing.assert_allclose(ours, want, rtol=1e-12, atol=1e-12)
+
+
+def of_rows(kind: str, n: int, width: int) -> tuple[te.Tensor, te.Tensor]:
+    x = te.placeholder((n, width), name="x")
+    if kind == "logsumexp":
+        return x, x.logsumexp(-1)
+    if kind == "softmax":
+        return x, te.ops.softmax(x, -1)
+    return x, x / te.sqrt((x * x).sum(-1, keepdims=True) + 1e-6)
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+@pytest.mark.parametrize("width", [2, 3, 5, 7])
+@pytest.mark.parametrize("kind", ["logsumexp", "softmax", "norm"])
+def test_short_rows_of_several_reductions_share_vectors(kind: str, width: int, level: str) -> None:
+    """One row after the other, each in scalars: logsumexp of rows of five took twice as long as PyTorch's."""
+    x, y = of_rows(kind, 1003, width)
+    text = str(te.Schedule(y).auto(target="x86-64-v3"))
+    assert "what y needs here" not in text
+    assert "_window: " not in text
+    a = np.random.default_rng(1).standard_normal((1003, width)).astype("float32")
+    found = te.build(x, y, target=level)(a)
+    np.testing.assert_allclose(found, te.interpret(y, {x: a}), rtol=3e-6, atol=3e-6)
+
+
+def test_short_rows_of_large_results_stay_together() -> None:
+    """Streams of each stage would go to memory and back."""
+    _, y = of_rows("norm", 4_000_000, 3)
+    assert "_window: " in str(te.Schedule(y).auto(target="x86-64-v3"))
+    _, z = of_rows("logsumexp", 4_000_000, 3)
+    assert "_window: " not in str(te.Schedule(z).auto(target="x86-64-v3"))
