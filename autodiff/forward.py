@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from autodiff.constants import as_given
 from autodiff.custom import check_no_rules, rule_of, stages_along
-from autodiff.heads import floats, tensors
+from autodiff.heads import check_order, floats, tensors
 from autodiff.reverse import differentiate
 from autodiff.rules.carrying import on_outputs
 from autodiff.rules.derivatives import DERIVATIVE, PIECEWISE_CONSTANT
@@ -76,6 +76,8 @@ def _carried(
                 if tensor not in dots and tensor not in still:
                     dots[tensor] = dot
     del alive
+    if not any(t in dots for t in asked):
+        check_order(asked, sources, "jvp")
     return tuple(dots[t] if t in dots else zeros(t.extents, t, f"{t.name}_dot") for t in asked)
 
 

@@ -12,9 +12,10 @@ from tedsl.lang.errors import GradientError, brief, user_location, warn_user
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.tensor import Shape, Tensor
+from tedsl.lang.traverse import stages_of
 
 __all__ = [
-    "IntegerGradientError", "JacobianSizeError", "check_jacobian_size", "common_prefix", "extents_of",
+    "IntegerGradientError", "JacobianSizeError", "check_jacobian_size", "check_order", "common_prefix", "extents_of",
     "floats", "heads_of", "prefix_axes", "tensors",
 ]  # fmt: skip
 
@@ -45,6 +46,17 @@ def tensors(value: Any, what: str, function: str = "differentiate") -> tuple[Ten
                 f"{user_location()}{hint}"
             )
     return items
+
+
+def check_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], function: str) -> None:
+    """ValueError where inputs hang on the outputs, of which it is known that they hang on no input."""
+    read = {id(t) for op in stages_of(inputs) for t in op.inputs}
+    swapped = next((t for t in outputs if id(t) in read), None)
+    if swapped is not None:
+        raise ValueError(
+            f"{function}: {swapped!r} hangs on none of the inputs, but {inputs[0]!r} hangs on it; what is "
+            f"differentiated comes first: te.{function}({inputs[0].name}, {swapped.name}), at {user_location()}"
+        )
 
 
 def floats(value: Any, what: str, function: str = "differentiate") -> tuple[Tensor, ...]:

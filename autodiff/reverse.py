@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 from autodiff.custom import rule_of, stages_along
-from autodiff.heads import check_jacobian_size, common_prefix, extents_of, floats, heads_of, prefix_axes
+from autodiff.heads import check_jacobian_size, check_order, common_prefix, extents_of, floats, heads_of, prefix_axes
 from autodiff.overrides import Fdiff, Given, Override, rules_of, summand, summands_of
 from autodiff.result import Explanation, Gradients, ReadReport
 from autodiff.rules.flows import Flow
@@ -195,6 +195,8 @@ class _Reverse:
             )
         absent = [t for t in self.inputs if t not in self.adjoints]
         check_not_renamed(absent, self.order, "differentiate")
+        if len(absent) == len(self.inputs):
+            check_order(self.outputs, self.inputs, "differentiate")
         for tensor in absent:
             shape = (*extents_of(self.prefix), *tensor.extents)
             self.adjoints[tensor] = zeros(shape, tensor, f"d{tensor.name}")

@@ -42,9 +42,8 @@ def border_of(word: object, what: str, name: str = "mode", allowed: Sequence[str
         told = _SEVERAL
     elif isinstance(word, str) and word == "symmetric" and "reflect" in allowed:
         told = _SYMMETRIC
-    raise ValueError(
-        f"{what} at {user_location()}: {name} must be one of {', '.join(allowed)}; found {word!r:.40}{told}"
-    )
+    listed = ", ".join(f"{a} ({', '.join(SYNONYMS[a])})" if SYNONYMS.get(a) else a for a in allowed)
+    raise ValueError(f"{what} at {user_location()}: {name} must be one of {listed}; found {word!r:.40}{told}")
 
 
 def _nearest(word: object, allowed: Sequence[str]) -> str | None:

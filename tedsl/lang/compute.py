@@ -124,6 +124,22 @@ def resolve_ranges(
     return tuple(known.get(a, a) for a in axes), substitute_all(bodies, mapping)
 
 
+def _written_out(bodies: tuple[Expr, ...], axes: tuple[Axis, ...]) -> str:
+    """What is written for a whole tensor at each point of another compute: a reduction over its axes."""
+    hint = "use the arguments of this function"
+    if len(bodies) != 1 or not axes or not all(isinstance(a.extent, Const) for a in axes):
+        return hint
+    outside = {a.name for a in free_axes(bodies) if a not in set(axes)}
+    letters = iter([name for name in "klmpqrst" if name not in outside])
+    own = {a: Axis(next(letters) if a.name in outside else a.name, a.extent, is_reduce=True) for a in axes}
+    mapping: dict[Expr, Expr] = dict(own.items())
+    extents = ", ".join(str(a.extent) for a in axes)
+    return (
+        f"{hint}, or a reduction at each of its points: te.sum(lambda {', '.join(a.name for a in own.values())}: "
+        f"{substitute_all(bodies, mapping)[0]}, axis={extents if len(axes) == 1 else f'({extents})'})"
+    )
+
+
 def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> None:
     """Every axis used is the compute's own or bound by a reduction; no stray formal; no maximum of nothing."""
     own = set(axes)
@@ -131,7 +147,7 @@ def check_scope(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], what: str) -> 
         if axis in own:
             continue
         kind = "reduce axis" if axis.is_reduce else "axis of another compute"
-        hint = "reduce over it with te.sum(..., axis=...)" if axis.is_reduce else "use the arguments of this function"
+        hint = "reduce over it with te.sum(..., axis=...)" if axis.is_reduce else _written_out(bodies, axes)
         raise ValueError(f"{what} at {user_location()}: {kind} {axis.name!r} is used outside its scope; {hint}")
     for node in topological(bodies):
         if isinstance(node, Formal):

@@ -15,6 +15,7 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import same_extent, simplify_extent
 from tedsl.lang.foreign import has_elements
+from tedsl.lang.names import few_elements
 from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Shape, Tensor
 from tedsl.lang.traverse import topological
@@ -71,7 +72,8 @@ def as_tensor(value: Any, what: str) -> Tensor:
     if isinstance(value, Expr) and (axes := axes_outside(value)):
         raise TypeError(
             f"{what} at {user_location()}: expected a tensor, found the element `{value}` at axis {axes[0].name!r}; "
-            "write what it is an element of as a te.compute of its own, with one axis more for several such elements"
+            "write what it is an element of as a te.compute of its own, with one axis more for several such elements; "
+            f"{few_elements(str(value))}"
         )
     scalar = scalar_operand(value, what)
     return tensor_of((), lambda: fn.as_expr(scalar), "scalar")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import freed_in_children
-from tedsl.lang.names import OF_MODULES, instead_of, title_of
+from tedsl.lang.names import OF_MODULES, few_elements, instead_of, title_of
 from tedsl.lang.operators import NAMES, Fn, Operators
 from tedsl.lang.rich import RichFormula
 
@@ -44,6 +44,19 @@ _SERIAL = itertools.count()
 
 _OF_ELEMENTS = NAMES | {"abs", "clip", "erf", "erfc", "isfinite", "pow", "relu", "rsqrt", "sigmoid"}
 _OVER_AXES = frozenset(("all", "any", "argmax", "argmin", "max", "min", "prod", "sum"))
+
+
+def _has_axis(expr: Expr) -> bool:
+    """Whether an axis counts what an expression stands for."""
+    left, seen = [expr], {expr}
+    while left:
+        e = left.pop()
+        if isinstance(e, Axis):
+            return True
+        new = set(e.children) - seen
+        seen |= new
+        left += new
+    return False
 
 
 class Expr(Operators["Expr"], RichFormula):
@@ -119,9 +132,10 @@ class Expr(Operators["Expr"], RichFormula):
                 f"`{self}` is a size that is not known yet, at {user_location()}; te.arange, te.zeros, te.ones and the "
                 "like take one"
             )
+        few = few_elements(str(self)) if _has_axis(self) else "te.stack([a, b, ...]) makes a tensor of such elements"
         raise TypeError(
             f"`{self}` is symbolic and no array, at {user_location()}; to read an element of a NumPy array at it, make "
-            "that a tensor first: c = te.constant(a), then c[i]; te.stack([a, b, ...]) makes a tensor of such elements"
+            f"that a tensor first: c = te.constant(a), then c[i]; {few}"
         )
 
     __dlpack__ = __dlpack_device__ = __array__  # what torch.tensor(e) asks for
@@ -139,8 +153,9 @@ class Expr(Operators["Expr"], RichFormula):
     def __float__(self) -> float:
         raise TypeError(
             f"`{self}` is symbolic: use te.cast(x, dtype) to convert, or te.evaluate to compute, at {user_location()}; "
-            "an array cannot hold it: te.stack([a, b, ...]) makes a tensor of elements, x.at[i].set(v) one with "
-            "another element; in place of a function of math use that of te: te.cos, te.exp, te.sqrt"
+            "an array cannot hold it: te.stack([a, b, ...]) makes a tensor of elements that no axis counts, "
+            "x.at[i].set(v) one with another element; in place of a function of math use that of te: te.cos, te.exp, "
+            "te.sqrt"
         )
 
     def __copy__(self) -> Expr:

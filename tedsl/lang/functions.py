@@ -144,10 +144,24 @@ def clip(x: Any, low: Any = None, high: Any = None, *, min: Any = None, max: Any
     `min` and `max` are NumPy's names for the bounds.
     """
     low, high = (low if min is None else min), (high if max is None else max)
+    _check_bounds(x, low, high)
     if low is None or high is None:
         least, most = _ends(x)
         low, high = (least if low is None else low), (most if high is None else high)
     return _dispatch(Fn.CLIP, (x, low, high))
+
+
+def _check_bounds(x: Any, low: Any, high: Any) -> None:
+    """ValueError for a number as a bound that no value of an integer dtype is beyond, nor can hold."""
+    if isinstance(x, Operators) and x.dtype.is_integer:  # type: ignore[attr-defined]
+        least, most = integer_bounds(x.dtype)  # type: ignore[attr-defined]
+        beyond = [n for n in (low,) if isinstance(n, int) and n < least]
+        beyond += [n for n in (high,) if isinstance(n, int) and n > most]
+        if beyond:
+            raise ValueError(
+                f"te.clip at {user_location()}: {beyond[0]} is out of range for {x.dtype} (from {least} to {most}), "  # type: ignore[attr-defined]
+                "and no bound: leave it out, with None in its place"
+            )
 
 
 def _ends(x: Any) -> tuple[Any, Any]:

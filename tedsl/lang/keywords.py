@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from tedsl.lang.errors import user_location
+from tedsl.lang.names import of_three
 
 __all__ = ["check_arguments", "own_arguments", "own_keyword", "spoken"]
 
@@ -26,6 +27,11 @@ _ELSEWHERE = {  # what NumPy's functions take, and here another place says
     "out": "what a kernel writes to is said in its call: kernel(x, out=array)",
     "dtype": "x.astype(dtype) converts, before it or after it",
     "where": "te.where(cond, a, b) chooses",
+    **dict.fromkeys(
+        ("cval", "constant_values", "fill", "fill_value"),
+        "beyond a border there is 0, or another number by te.pad(x, width, constant_values=v), or by "
+        'te.select(inside, x.at(i, mode="zero"), v)',
+    ),
 }
 _HOMES = {"tedsl.random": "te.random"}  # where what is defined in a module is found, if not in te
 
@@ -114,4 +120,5 @@ def _unfit(
     rest = placed[count:] + [p for p in taken if p.kind is p.KEYWORD_ONLY]
     missing = [p.name for p in rest if p.default is p.empty and p.name not in given]
     found = f"no {', '.join(missing)}" if missing else f"{count} arguments"
-    return f"expected {name}{Signature(taken)}, found {found}"
+    told = f"; {told}" if count == 3 and (told := of_three(name)) else ""
+    return f"expected {name}{Signature(taken)}, found {found}{told}"

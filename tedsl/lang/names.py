@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OF_DISPLAY", "OF_METHODS", "OF_MODULES", "OF_TENSORS", "WRITTEN", "instead_of", "spelled", "title_of"]
+__all__ = [
+    "OF_DISPLAY", "OF_METHODS", "OF_MODULES", "OF_TENSORS", "WRITTEN", "few_elements", "instead_of", "of_three",
+    "spelled", "title_of",
+]  # fmt: skip
 
 _DTYPES = (
     "bfloat16", "bool_", "double", "float16", "float32", "float64", "half", "int16", "int32", "int64", "int8", "uint16",
@@ -100,7 +103,7 @@ _COMPLEX = "angle conj conjugate real imag iscomplex iscomplexobj isreal view_as
 _DRAWN = "rand_like randn_like randint_like randperm binomial poisson multinomial manual_seed seed rrelu gumbel_softmax"
 _SIZED = "argwhere flatnonzero extract compress masked_select trim_zeros union1d intersect1d setdiff1d"
 _PLACES = (
-    "diag_indices tril_indices triu_indices indices mask_indices unravel_index ravel_multi_index hanning hamming "
+    "diag_indices tril_indices triu_indices indices mask_indices hanning hamming "
     "blackman kaiser bartlett hann_window hamming_window gcd lcm combinations cartesian_prod"
 )
 
@@ -176,6 +179,8 @@ OF_MODULES: dict[str, str] = {
     "correlate": "it is te.convolve(a, v[::-1], mode), of v no longer than a",
     "ctc_loss": "it is not there; it is a recurrence over frames: te.scan of log-probabilities, with te.logaddexp",
     **{f"atleast_{ndim}d": "it is te.expand_dims" for ndim in (1, 2, 3)},
+    "unravel_index": "of a shape (m, n) it is p // n and p % n",
+    "ravel_multi_index": "of a shape (m, n) it is i * n + j",
     **{name: f"it is {written}" for name, written in WRITTEN.items()},
     **{name: f"it is te.{own}" for own, names in _OTHERWISE.items() for name in names.split()},
     **dict.fromkeys(_SPECIAL.split(), f"it is not there; te.extern calls SciPy's, with {_RULE}"),
@@ -251,6 +256,24 @@ OF_TENSORS: dict[str, str] = {
     "median": "write te.sort(x, axis) and read its middle", "add_": "write x + y",
     "fill": "write te.full_like(x, value)", "chunk": "write te.split(x, parts, axis)",
 }  # fmt: skip
+
+
+# Functions of two arguments for which others have a third one, or for which NumPy has out= there.
+_OF_TWO = frozenset(("maximum", "minimum", "logaddexp", "logical_and", "logical_or"))
+
+
+def of_three(name: str) -> str:
+    """What is written for a function of two and three arguments; nothing of other functions."""
+    name = name.removeprefix("te.")
+    return f"of three it is te.{name}(te.{name}(a, b), c)" if name in _OF_TWO else ""
+
+
+def few_elements(element: str) -> str:
+    """What is written for a function of an array of a few elements."""
+    return (
+        f"a mean or a maximum of a few elements is written out, ({element} + b) / 2, te.maximum({element}, b); of many "
+        "it is te.sum(lambda k: ..., axis=3) and the like"
+    )
 
 
 def title_of(function: Any) -> str:

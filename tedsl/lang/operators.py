@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from tedsl.lang.errors import user_location
-from tedsl.lang.names import instead_of, title_of
+from tedsl.lang.names import instead_of, of_three, title_of
 
 __all__ = ["MIRRORED", "NEGATED", "UFUNCS", "Fn", "Operators"]
 
@@ -141,8 +141,9 @@ class Operators(Generic[R]):
         title = title_of(ufunc)
         name = title if method == "__call__" else f"{title}.{method}"
         told = f" with {', '.join(options)}=" if options else ""
+        own = of_three(ufunc.__name__) if isinstance(options.get("out", (None,))[0], Operators) else ""
         raise TypeError(
-            f"{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; {instead_of(title, method)}"
+            f"{name}{told} at {user_location()}: takes arrays, found {self!r:.60}; {own or instead_of(title, method)}"
         )
 
     @classmethod

@@ -147,6 +147,9 @@ def trace_lambda(function: Callable[..., Any], what: str, axis: Any = None) -> t
 def _given_axes(axis: Any, names: list[str], what: str) -> tuple[Axis, ...]:
     """The axes for the arguments of a lambda: those given, or new ones of the extents given."""
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for value in given:
+        if _is_number(value) and value < 0:
+            raise _no_extent(value, names, what)
     if len(given) == len(names):
         named = zip(given, names, strict=True)
         axis = tuple(reduce_axis(value, name=name) if _is_extent(value) else value for value, name in named)
@@ -159,10 +162,22 @@ def _given_axes(axis: Any, names: list[str], what: str) -> tuple[Axis, ...]:
     return axes
 
 
+def _no_extent(value: Any, names: list[str], what: str) -> ValueError:
+    """Of the number of an axis where an extent is meant."""
+    meant = "" if value < 0 else "; a sum of nothing is axis=te.reduce_axis(0)"
+    return ValueError(
+        f"{what} at {user_location()}: beside a function of the axes axis= is how many terms there are, axis=3 for "
+        f"three of them; found {value}; leave axis= out where the reads tell, as lambda {', '.join(names)}: "
+        f"x[{', '.join(names)}] does{meant}"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def _is_extent(value: Any) -> bool:
-    if isinstance(value, (int, np.integer)):
-        return not isinstance(value, bool)
-    return isinstance(value, Expr) and not isinstance(value, Axis) and value.dtype.is_integer
+    return _is_number(value) or (isinstance(value, Expr) and not isinstance(value, Axis) and value.dtype.is_integer)
 
 
 def _check_extents(value: Any, axis: Any, axes: tuple[Axis, ...], names: list[str], what: str) -> None:
@@ -172,16 +187,23 @@ def _check_extents(value: Any, axis: Any, axes: tuple[Axis, ...], names: list[st
     if not new:
         return
     roots = [fn.as_expr(v) for v in (value if isinstance(value, tuple) else (value,))]
+    shown: set[Axis] = set()
     for read in (node for node in topological(roots) if isinstance(node, Read)):
         for dim, index in enumerate(read.indices):
             extent, name = new.get(index, (None, "")) if isinstance(index, Axis) else (None, "")
-            if extent is not None and not same_extent(read.tensor.extents[dim], extent):
+            if extent is None:
+                continue
+            shown.add(index)  # type: ignore[arg-type]
+            if not same_extent(read.tensor.extents[dim], extent):
                 raise TypeError(
                     f"{what} at {user_location()}: beside a function of the axes axis= takes te.reduce_axis objects, "
                     f"or extents, found `{extent}`, but dimension {dim} of {read.tensor!r}, read at {name!r}, "
                     f"has {read.tensor.extents[dim]}; leave axis= out for all of it, or for a part: lambda "
                     f"{', '.join(names)}: ..., axis=te.reduce_axis({extent})"
                 )
+    for a, said in zip(axes, given, strict=True):
+        if a not in shown and _is_number(said) and said == 0:  # a window of nothing is the number of an axis
+            raise _no_extent(said, names, what)
 
 
 def _builtin(kind: str, value: Any, axis: Any, where: Any, keepdims: bool, dtype: Any = None) -> Any:

@@ -561,7 +561,7 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __float__(self) -> NoReturn:
         raise TypeError(
             f"{self!r} has no number while the program is written, at {user_location()}: te.evaluate computes it, "
-            "astype converts it"
+            "astype converts it, and functions are those of te: te.exp, te.sqrt in place of math.exp, math.sqrt"
         )
 
     __int__ = __float__

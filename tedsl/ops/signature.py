@@ -110,12 +110,23 @@ class Signature:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"there is no argument {name!r}{hint}" if name else ""
 
+    def _too_many(self, args: Sequence[Any]) -> str:
+        """How many arguments by place are taken, if there are more."""
+        placed = [
+            p for p in self.parameters.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        is_open = any(p.kind is p.VAR_POSITIONAL for p in self.parameters.parameters.values())
+        if is_open or len(args) <= len(placed):
+            return ""
+        most = "at most " * any(p.default is not p.empty for p in placed)
+        return f"expected {most}{len(placed)} argument{'s' * (len(placed) != 1)}, found {len(args)}"
+
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> OpCall:
         """A call taken apart."""
         try:
             bound = self.parameters.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self.title}: {self._unknown(kwargs) or error}") from None
+            raise TypeError(f"{self.title}: {self._unknown(kwargs) or self._too_many(args) or error}") from None
         bound.apply_defaults()
         arrays: list[Any] = []
         names: list[str] = []

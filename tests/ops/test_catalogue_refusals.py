@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "border": (
         lambda: te.ops.gaussian_blur(x(4, 4), 1.0, mode="fold"),
-        "mode must be one of zero, clamp, reflect, wrap; found 'fold'",
+        "reflect, wrap (circular, periodic); found 'fold'",
     ),
     "sigma": (lambda: te.ops.gaussian_blur(x(4, 4), 0.0), "sigma: expected a positive number, found 0.0"),
     "bins": (lambda: te.ops.histogram(x(4), 0), "bins: expected an integer of 1 or more, found 0"),

@@ -110,13 +110,22 @@ def key_of_program(structure: str, program: Compilation, least: int) -> str | No
     return _digest(["program", structure, program.name, _schedule(planner), *_made_for(least, program.target)])
 
 
+_OFF, _ON = ("off", "0", "no", "false"), ("", "on", "1", "yes", "true")
+
+
 def is_off() -> bool:
     """Whether nothing is kept: the user wants it so, or code is no object here."""
     return not loads_objects() or (not _passing and _is_unwanted())
 
 
 def _is_unwanted() -> bool:
-    return os.environ.get("TEDSL_CACHE", "").strip().lower() in ("off", "0", "no", "false")
+    said = os.environ.get("TEDSL_CACHE", "").strip()
+    if said.lower() in _OFF:
+        return True
+    if said.lower() in _ON:
+        _most_bytes()  # what is wrong there is told before anything is compiled
+        return False
+    raise ValueError(f"TEDSL_CACHE: 'off' or 'on' was expected, found {said!r}; a folder is TEDSL_CACHE_DIR={said}")
 
 
 @contextlib.contextmanager
@@ -310,8 +319,11 @@ def _make_room(folder: Path) -> None:
 
 
 def _most_bytes() -> float:
+    said = os.environ.get("TEDSL_CACHE_MB", "").strip()
     try:
-        most = float(os.environ.get("TEDSL_CACHE_MB", "") or MOST_MB)
+        most = float(said or MOST_MB)
     except ValueError:
         most = math.nan
-    return (most if most >= 0 else MOST_MB) * 2**20
+    if not most >= 0:
+        raise ValueError(f"TEDSL_CACHE_MB: a number of megabytes was expected, found {said!r}")
+    return most * 2**20

@@ -277,7 +277,7 @@ def test_folders_among_the_files_are_in_nobodys_way(folder: Path, monkeypatch: p
     path, _ = only(folder, "*.kernel")
     (path.parent / "folder.kernel").mkdir()
     (path.parent / "folder.program").mkdir()
-    for size in ("0", "-1", "nan", "inf", "many", "0.001"):
+    for size in ("0", "inf", "0.001"):
         monkeypatch.setenv("TEDSL_CACHE_MB", size)
         one_kernel()
         one_kernel(4.0)

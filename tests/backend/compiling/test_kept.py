@@ -57,6 +57,21 @@ def test_a_program_built_again_is_not_compiled(folder: Path, monkeypatch: pytest
     assert (kern.stats.temporaries, kern.stats.peak_bytes) == (0, 2 * 7 * 4 * 4)
 
 
+@pytest.mark.parametrize("value", ["/tmp/kernels", "of", "2"])
+def test_what_the_cache_is_told_is_no_word_of_it(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEDSL_CACHE", value)
+    told = rf"TEDSL_CACHE: 'off' or 'on' was expected, found '{value}'; a folder is TEDSL_CACHE_DIR={value}"
+    with pytest.raises(ValueError, match=told):
+        te.build([X], doubled())(A)
+
+
+@pytest.mark.parametrize("size", ["-1", "nan", "many"])
+def test_how_much_is_kept_is_a_number(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEDSL_CACHE_MB", size)
+    with pytest.raises(ValueError, match=f"TEDSL_CACHE_MB: a number of megabytes was expected, found '{size}'"):
+        te.build([X], doubled())(A)
+
+
 def test_everything_a_kernel_depends_on_makes_another_one(folder: Path) -> None:
     s = te.Schedule(y := doubled())
     s[y].vectorize("j", 4)
