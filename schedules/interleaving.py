@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from schedules.merging import LARGEST, Merging, moved
+from schedules.merging import LARGEST, Merging, moved, product
+from schedules.sizes import typical
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import naturals
 from tedsl.lang.dataclass import dataclass
@@ -47,7 +48,8 @@ def interleaved(
 ) -> Merging | None:
     """The program on rows of numbers instead of pixels; None where no window moves along such rows.
 
-    `shifts`: also where pixels some places on are all that is read, which `merging` may have refused.
+    `shifts`: also where pixels some places on are all that is read, which `merging` may have refused, or where rows of
+    a length that is not known are walked along, beside what their pixels or channels share.
     """
     operations = operations_between(inputs, outputs)
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
@@ -55,7 +57,12 @@ def interleaved(
     rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], most, weighted=True)
     if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in op.reads):
         rows, found = _on_rows(inputs, list(found), most, weighted=False)
-    if not any(_moves(read, p, shifts) for op, pairs in found.items() for p in pairs for read in op.reads):
+    if not any(
+        _moves(read, p, shifts) or (shifts and _is_long(op, read, p))
+        for op, pairs in found.items()
+        for p in pairs
+        for read in op.reads
+    ):
         return None
     if most > MOST and any(pairs and op.reduction is not None for op, pairs in found.items()):
         return None
@@ -144,7 +151,7 @@ class _Pair:
         return number(self.channel.extent) or 1
 
     def one(self) -> Axis:
-        size = Const((number(self.pixel.extent) or 0) * self.count, INT32)
+        size = product([self.pixel.extent, self.channel.extent])
         return Axis(f"{self.pixel.name}_{self.channel.name}", size, is_reduce=self.pixel.is_reduce)
 
 
@@ -161,21 +168,21 @@ def _is_joined(read: Read, op: Compute, rows: set[Tensor], most: int) -> bool:
 
 def _is_row(extents: Sequence[Expr | None], most: int, least: int = LEAST) -> bool:
     """Whether the last two of these are pixels of a few channels."""
-    sizes = [number(e) for e in extents]
-    if len(sizes) < 2 or None in sizes:
+    if len(extents) < 2 or any(e is None for e in extents):
         return False
-    pixels, channels = sizes[-2] or 0, sizes[-1] or 0
-    return 1 < channels <= most and pixels * channels >= least and _size(extents) <= LARGEST
+    pixels, channels = typical(extents[-2]), number(extents[-1]) or 0
+    are_known = all(number(e) is not None for e in extents)  # a call looks at others
+    return 1 < channels <= most and pixels * channels >= least and (not are_known or _size(extents) <= LARGEST)
 
 
 def _size(extents: Iterable[Expr | None]) -> int:
-    return math.prod(number(e) or 0 for e in extents)
+    return math.prod(map(typical, extents))
 
 
 def _iterations(op: Compute) -> int:
-    """Of all loops of a stage; as good as endless where they are not known."""
+    """Of all loops of a stage; as good as endless where they have no extent."""
     axes = (*op.axes, *(() if op.reduction is None else op.reduction.axes))
-    return math.prod(number(a.extent) or LARGEST for a in axes)
+    return math.prod(LARGEST if a.extent is None else typical(a.extent) for a in axes)
 
 
 def _pairs(op: Compute, rows: set[Tensor], most: int) -> Iterable[_Pair]:
@@ -213,17 +220,17 @@ def _is_weight(read: Read, op: Compute, pair: _Pair) -> bool:
     if op.reduction is None:
         return False
     sums = set(op.reduction.axes)
-    inner, outer = [number(a.extent) for a in op.reduction.axes], [number(a.extent) for a in op.axes[:-2]]
-    if not pair.is_result or None in (*inner, *outer) or any(number(a.begin) != 0 for a in sums):
+    inner = [number(a.extent) for a in op.reduction.axes]
+    if not pair.is_result or None in inner or any(number(a.begin) != 0 for a in sums):
         return False
-    size = math.prod(n or 0 for n in inner) * (number(pair.one().extent) or 0) * read.dtype.itemsize
+    size = math.prod(n or 0 for n in inner) * typical(pair.one().extent) * read.dtype.itemsize
     channels = [k for k, index in enumerate(read.indices) if index is pair.channel]
     others = [index for k, index in enumerate(read.indices) if k not in channels]
     return (
         len(channels) == 1
         and sums.issuperset(free_axes(others))
         and size <= WEIGHTS
-        and math.prod(n or 0 for n in outer) >= ROWS
+        and _size(a.extent for a in op.axes[:-2]) >= ROWS
     )
 
 
@@ -243,10 +250,8 @@ def _is_shifted(index: Expr, pixel: Axis) -> bool:
     while pending:
         node = pending.pop()
         form = affine_of(node)
-        factor = (
-            None if form is None or any(not isinstance(a, Axis) for a in form.atoms) else form.terms.get((pixel,), 0)
-        )
-        if factor is not None and form is not None and form.is_linear:
+        if form is not None and form.is_linear:
+            factor = form.terms.get((pixel,), 0)
             if abs(factor) > 1:
                 return False
             found |= factor == 1
@@ -261,6 +266,11 @@ def _moves(read: Read, pair: _Pair, shifts: bool) -> bool:
     """Whether a read is one of another pixel than that of the loops."""
     away = moved(read.indices[-2]) if _is_along(read, pair) else (pair.pixel, 0)
     return away is None or (shifts and away[1] != 0)
+
+
+def _is_long(op: Compute, read: Read, pair: _Pair) -> bool:
+    """Whether a stage without a sum walks along rows whose length is not known: `flattening` wants it known."""
+    return op.reduction is None and number(pair.pixel.extent) is None and _is_along(read, pair)
 
 
 class _Rows:
@@ -341,5 +351,5 @@ class _Rows:
 def _placeholder(tensor: Tensor) -> Tensor:
     """An input as rows of numbers."""
     *others, pixels, channels = tensor.extents
-    shape = (*others, Const((number(pixels) or 0) * (number(channels) or 0), INT32))
+    shape = (*others, product([pixels, channels]))
     return Placeholder(name=tensor.name, where="", shape=shape, dtype=tensor.dtype).output()

@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import TypeVar
 
 from schedules.conditions import tidied
 from schedules.program import reading
+from schedules.sizes import extent_of
 from tedsl.analysis.affine import with_plain_indices
+from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
-from tedsl.lang.extents import number
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce, Var
+from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.tensor import Compute, Extern, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, rebuild_all, substitute_all
 
-__all__ = ["Merging", "merging_of", "moved"]
+__all__ = ["Merging", "merging_of", "moved", "product"]
 
 LARGEST = 2**31 - 1
 NARROW, WIDE, LANES = 64, 256, 16
@@ -42,12 +44,14 @@ Pair = tuple[Tensor | Operation, int | Axis]
 class Merging:
     """The program on other axes; `runs` tells for a tensor how many of its axes each of the new ones is.
 
-    -n stands for an axis that is two new ones, the second one of n elements.
+    -n stands for an axis that is two new ones, the second one of n elements. `sizes` are symbols of its own, and what
+    they are of those of the program.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     runs: Mapping[Tensor, tuple[int, ...]]
+    sizes: Mapping[Var, Expr] = field(default_factory=dict)
 
 
 def merging_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:
@@ -71,12 +75,24 @@ def merging_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging |
     if any(math.prod(number(e) or 1 for e in t.extents) > LARGEST for t in tensors):
         return None
     runs = {t: tuple(map(len, _runs(range(t.ndim), apart, t))) for t in tensors}
-    new = {t: _placeholder(t, runs[t]) for t in inputs}
+    wholes = [product(a.extent for a in run) for op, axes in loops for run in _runs(axes, apart, op) if len(run) > 1]
+    one = _of_one_size(wholes)
+    new = {t: _placeholder(t, runs[t], one) for t in inputs}
     for op, plain in operations:
         if not isinstance(op, Placeholder):
-            made = _merged(op, plain, new, runs, apart)
+            made = _merged(op, plain, new, runs, apart, one)
             new.update(zip(op.outputs, made.outputs, strict=True))
-    return Merging(tuple(new[t] for t in inputs), tuple(new[t] for t in outputs), runs)
+    sizes = {symbol: whole for whole, symbol in one.items()}
+    return Merging(tuple(new[t] for t in inputs), tuple(new[t] for t in outputs), runs, sizes)
+
+
+def _of_one_size(wholes: Sequence[Expr]) -> dict[Expr, Var]:
+    """A symbol for the iterations of merged loops that all have the same, of sizes that are not known.
+
+    Of a symbol more is known than of a product, which may leave int32.
+    """
+    symbolic = dict.fromkeys(whole for whole in wholes if number(whole) is None)
+    return {next(iter(symbolic)): Var("size")} if len(symbolic) == 1 else {}
 
 
 def _without_units(op: Operation) -> Operation:
@@ -152,7 +168,7 @@ class _Pairs:
                 continue
             index, away = found
             following = read.indices[place + 1] if place < last else None
-            if isinstance(following, Axis) and after.get(index) is following and following.extent is extents[place + 1]:
+            if isinstance(following, Axis) and after.get(index) is following and _is_of(following, extents[place + 1]):
                 self._join((read.tensor, place), (op, index))
             else:
                 self._apart[read.tensor, place] = self._apart[op, index] = None
@@ -192,9 +208,9 @@ class _Compared:
     number: int
     is_below: bool
 
-    def of(self, axis: Axis, inner: int) -> Expr:
+    def of(self, axis: Axis, inner: Expr) -> Expr:
         """The same of a loop of which each iteration is so many of another one."""
-        end = Const(min(max(self.number, 0), number(self.axis.extent) or 0) * inner, INT32)
+        end = product([simplify_extent(fn.minimum(max(self.number, 0), extent_of(self.axis))), inner])
         return axis < end if self.is_below else axis >= end
 
 
@@ -214,7 +230,12 @@ _BELOW = {Fn.LT: (0, True), Fn.LE: (1, True), Fn.GE: (0, False), Fn.GT: (1, Fals
 
 
 def _is_whole(axis: Axis) -> bool:
-    return number(axis.extent) is not None and number(axis.begin) == 0
+    return axis.extent is not None and number(axis.begin) == 0
+
+
+def _is_of(axis: Axis, extent: Expr) -> bool:
+    """Whether an axis has as many iterations as there are elements, by numbers or whatever the sizes are."""
+    return axis.extent is not None and same_extent(axis.extent, extent)
 
 
 def _runs(axes: Iterable[T], apart: set[Pair], owner: Tensor | Operation) -> list[list[T]]:
@@ -249,31 +270,37 @@ def _sums_columns(op: Operation, axes: Sequence[Axis]) -> bool:
     return len(read) == 1 and read[0].indices[-1] is axes[-1]
 
 
-def _placeholder(tensor: Tensor, runs: Sequence[int]) -> Tensor:
+def _placeholder(tensor: Tensor, runs: Sequence[int], one: Mapping[Expr, Var]) -> Tensor:
     """An input with its axes merged."""
     if all(n == 1 for n in runs):
         return tensor
     shape: list[Expr] = []
     rest = list(tensor.extents)
     for n in runs:
-        shape.append(rest[0] if n == 1 else _product(rest[:n]))
+        whole = rest[0] if n == 1 else product(rest[:n])
+        shape.append(one.get(whole, whole) if n > 1 else whole)
         del rest[:n]
     return Placeholder(name=tensor.name, where="", shape=tuple(shape), dtype=tensor.dtype).output()
 
 
-def _product(extents: Iterable[Expr | None]) -> Expr:
-    return Const(math.prod(number(e) or 0 for e in extents), INT32)
+def product(extents: Iterable[Expr | None]) -> Expr:
+    """The iterations of loops one in another."""
+    total: Expr = Const(1, INT32)
+    for extent in extents:
+        assert extent is not None
+        total = total * extent
+    return simplify_extent(total)
 
 
 def _merged(
     op: Operation, plain: Operation, new: Mapping[Tensor, Tensor], runs: Mapping[Tensor, tuple[int, ...]],
-    apart: set[Pair],
+    apart: set[Pair], sizes: Mapping[Expr, Var],
 ) -> Operation:  # fmt: skip
     """The operation on merged axes."""
     if not isinstance(plain, Compute):
         return reading(op, {t: made for t, made in new.items() if made is not t})
     one: dict[Axis, Axis] = {}  # of a run, by its first axis
-    inner: dict[Axis, int] = {}  # iterations for each one of that
+    inner: dict[Axis, Expr] = {}  # iterations for each one of that
 
     def joined(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         made = []
@@ -281,8 +308,9 @@ def _merged(
             axis = run[0]
             if len(run) > 1:
                 name = "_".join(a.name for a in run)
-                axis = Axis(name, _product(a.extent for a in run), is_reduce=axis.is_reduce)
-                one[run[0]], inner[run[0]] = axis, math.prod(number(a.extent) or 0 for a in run[1:])
+                whole = product(a.extent for a in run)
+                axis = Axis(name, sizes.get(whole, whole), is_reduce=axis.is_reduce)
+                one[run[0]], inner[run[0]] = axis, product(a.extent for a in run[1:])
             made.append(axis)
         return tuple(made)
 
@@ -294,7 +322,7 @@ def _merged(
         if count == 1 or found is None:
             return index
         axis, away = found
-        return one[axis] + away * inner[axis] if away else one[axis]
+        return one[axis] + simplify_extent(inner[axis] * away) if away else one[axis]
 
     def rule(node: Expr) -> Expr:
         if isinstance(node, Read):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from schedules.default.sizes import blocks_of, rounded_up
+from schedules.sizes import blocks_of, rounded_up
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import read_checks
 from tedsl.lang.dataclass import dataclass

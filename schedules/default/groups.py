@@ -13,8 +13,8 @@ from dataclasses import field
 
 from schedules.default.costs import Costs
 from schedules.default.neighbors import along
-from schedules.default.sizes import typical
 from schedules.machine import Machine
+from schedules.sizes import typical
 from tedsl.analysis.checks import read_to_check
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Const, Read

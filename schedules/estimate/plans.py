@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from schedules.default.sizes import typical
 from schedules.estimate.regions import Box, boxes_of, extents_of, width_of
 from schedules.loops import Level, definitions_of
 from schedules.machine import Machine
 from schedules.placing.placement import placed
 from schedules.placing.places import Placement
 from schedules.plan import Plan
+from schedules.sizes import typical
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from schedules.default.sizes import typical
 from schedules.loops import Level
 from schedules.placing.places import Placement
 from schedules.plan import Plan
+from schedules.sizes import typical
 from tedsl.analysis.affine import affine_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32

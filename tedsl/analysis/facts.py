@@ -12,11 +12,11 @@ from itertools import product
 
 from tedsl.analysis.affine import form_of
 from tedsl.analysis.inequalities import contradictory
-from tedsl.lang.dtypes import integer_bounds
+from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import Known, leaves, may_wrap, range_of, within
+from tedsl.lang.intervals import Known, exact_range, leaves, may_wrap, range_of, within
 from tedsl.lang.operators import NEGATED
-from tedsl.lang.polynomials import Affine, atom_form
+from tedsl.lang.polynomials import RING, Affine, atom_form
 from tedsl.lang.traverse import conjuncts, disjuncts, topological
 
 __all__ = ["Facts", "naturals"]
@@ -172,6 +172,12 @@ class _System:
             begin = self.facts.form(atom.begin)
             return [this - begin, begin + self.facts.form(atom.extent) - 1 - this]
         rows = self._within(atom, this)
+        if isinstance(atom, Apply) and atom.fn in RING and atom.dtype is INT32:
+            turns = _turns_of(self.facts, this, atom)
+            if len(turns) != 1:
+                self.splits += [turns] if turns else []
+                return rows
+            return rows + turns[0]
         rule = _RULES.get(atom.fn) if isinstance(atom, Apply) and atom.dtype.is_integer else None
         if rule is None or not isinstance(atom, Apply) or leaves(atom, self.facts.known):  # as abs(-128) does
             return rows
@@ -231,6 +237,19 @@ def _remainder(facts: Facts, m: Affine, node: Apply) -> Found:
         whole = facts.form(Expr._apply(Fn.FLOORDIV, *node.args))
         rows += [x - whole * p.constant - m, m + whole * p.constant - x]
     return rows, []
+
+
+def _turns_of(facts: Facts, t: Affine, node: Apply) -> Alternatives:
+    """What a sum or product is whose operands may wrap: as it is, or brought back where it leaves its dtype once."""
+    found, (least, most) = exact_range(node, facts.known), integer_bounds(node.dtype)
+    if found is None:
+        return []
+    count, exact = most - least + 1, RING[node.fn](*map(facts.operand, node.args))
+    low, high = ((end - least) // count for end in found)
+    if low == high:
+        return [[t - exact + count * low, exact - count * low - t]]
+    cases = (exact - count * turn for turn in (low, high))
+    return [[t - case, case - t, case - least, -case + most] for case in cases] if high - low == 1 else []
 
 
 def _least(facts: Facts, t: Affine, node: Apply) -> Found:

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from tedsl.analysis.affine import affine_of, form_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.intervals import range_of, with_sizes
 from tedsl.lang.polynomials import Affine, atom_form
 
-__all__ = ["Mirror", "along_pixels", "goes_back", "goes_round", "mirrored_part", "straight_part", "unfolded"]
+__all__ = [
+    "Mirror", "along_pixels", "goes_back", "goes_round", "mirrored_part", "pixel_of", "straight_part", "unfolded",
+]  # fmt: skip
 
 SIZE = 1024  # taken for a length that is not known
 MOST = 3, 5  # of the values of an index, that they are worth loops of their own
@@ -121,37 +122,57 @@ def along_pixels(index: Expr, extent: Expr) -> Expr | None:
 
     `minimum(maximum(f // 3 + k, 0), n - 1) * 3 + f % 3` is `f + 3 k` where that is in [0, 3 n).
     """
-    if not isinstance(index, Apply) or index.fn is not Fn.ADD:
+    number_of = pixel_of(index, extent)
+    pixel = None if number_of is None else _pixel_inside(number_of.pixel, number_of.pixels)
+    if number_of is None or pixel is None:
         return None
-    whole, channel = index.args
-    if not (isinstance(whole, Apply) and whole.fn is Fn.MUL and isinstance(channel, Apply) and channel.fn is Fn.MOD):
-        return None
-    lane, step, size = channel.args[0], number(channel.args[1]), number(extent)
-    if not isinstance(lane, Axis) or not step or step < 2 or number(whole.args[1]) != step or not size or size % step:
-        return None
-    pixel = _pixel_inside(whole.args[0], size // step)
-    form = None if pixel is None else affine_of(pixel)
+    lane, step, form = number_of.lane, number_of.step, affine_of(pixel)
     if form is None or form.terms.get((lane // step,), 0) != 1:
         return None
     rest = form.without(lane // step)
     return (atom_form(lane) + rest * step).to_expr() if rest.is_linear else None
 
 
-def _pixel_inside(index: Expr, count: int) -> Expr | None:
+@dataclass(frozen=True)
+class NumberOfPixel:
+    """An index `pixel * step + lane % step` of a row of so many pixels."""
+
+    pixel: Expr
+    lane: Axis
+    step: int
+    pixels: Expr
+
+
+def pixel_of(index: Expr, extent: Expr) -> NumberOfPixel | None:
+    """What an index is of a row of pixels, of which each is a few numbers."""
+    if not isinstance(index, Apply) or index.fn is not Fn.ADD:
+        return None
+    whole, channel = index.args
+    if not (isinstance(whole, Apply) and whole.fn is Fn.MUL and isinstance(channel, Apply) and channel.fn is Fn.MOD):
+        return None
+    lane, step = channel.args[0], number(channel.args[1])
+    if not isinstance(lane, Axis) or step is None or step < 2 or number(whole.args[1]) != step:
+        return None
+    pixels, rest = _form(extent).divided(step)
+    is_whole = rest.is_constant and rest.constant == 0
+    return NumberOfPixel(whole.args[0], lane, step, pixels.to_expr()) if is_whole else None
+
+
+def _pixel_inside(index: Expr, count: Expr) -> Expr | None:
     """What an index is that is brought back into [0, count), where it is there."""
     if not isinstance(index, Apply):
         return None
-    mirror = unfolded(index, Const(count, INT32))
+    mirror = unfolded(index, count)
     if mirror is not None:
         return mirror.place
-    first = index.args[0]
-    if index.fn is Fn.MOD and number(index.args[1]) == count:
+    first, last = index.args[0], count - 1
+    if index.fn is Fn.MOD and any(same_extent(index.args[1], n) for n in (count, fn.maximum(count, 1))):
+        return first if number(count) is not None else straight_part(index)
+    if index.fn is Fn.CLIP and number(index.args[1]) == 0 and same_extent(index.args[2], last):
         return first
-    if index.fn is Fn.CLIP and [number(a) for a in index.args[1:]] == [0, count - 1]:
-        return first
-    if index.fn is Fn.MINIMUM and number(index.args[1]) == count - 1 and isinstance(first, Apply):
+    if index.fn is Fn.MINIMUM and isinstance(first, Apply) and same_extent(index.args[1], last):
         return first.args[0] if first.fn is Fn.MAXIMUM and number(first.args[1]) == 0 else None
-    return None
+    return mirrored_part(index, count)
 
 
 @dataclass(frozen=True)

@@ -244,3 +244,19 @@ def test_a_checked_operation_is_forgotten_with_its_tensor() -> None:
     del B
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("mode", ["reflect", "wrap", "clamp"])
+def test_places_that_are_brought_back_into_an_unknown_length_are_inside(mode: str) -> None:
+    """Also where twice a length leaves int32: it is then taken for 1."""
+    n = te.var("n")
+    x = te.placeholder((n,), "float32", name="x")
+    for away in (-5, 2):
+        assert statuses(te.compute((n,), lambda i, by=away: x.at(i + by, mode=mode))) == ["safe"]
+
+
+def test_a_sum_that_wraps_is_not_taken_for_what_it_would_be() -> None:
+    n = te.var("n")
+    x = te.placeholder((n,), "float32", name="x")
+    assert statuses(te.compute((n,), lambda i: x[te.minimum(te.maximum(2 * (i + 1), i), n - 1)])) == ["safe"]
+    assert statuses(te.compute((n,), lambda i: x[te.minimum(2 * i, n - 1)])) == ["run"]

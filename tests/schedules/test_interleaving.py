@@ -9,6 +9,7 @@ import pytest
 
 import tedsl as te
 from schedules.interleaving import MANY, interleaved
+from schedules.other_axes import on_other_axes
 from tests.levels import LEVELS_HERE
 
 
@@ -253,3 +254,48 @@ def test_a_program_on_rows_of_numbers_is_one_kernel() -> None:
     by_taps = te.differentiate(blurred(x, g, "reflect"), g, head=head)
     kernel = te.build([x, g, head], by_taps)
     assert kernel.core.facts.merging is not None
+
+
+def images(height: Any, width: Any, channels: int = 3) -> te.Tensor:
+    return place("x", height, width, channels)
+
+
+@pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
+def test_rows_of_unknown_length_are_rows_of_numbers(mode: str) -> None:
+    h, w = te.var("h"), te.var("w")
+    x, g = images(h, w), place("g", 5)
+    found = interleaved([x, g], [blurred(x, g, mode)])
+    assert found is not None
+    (across,) = found.outputs
+    assert [str(e) for e in across.extents] == ["h", "w * 3"]
+    kernel = te.build([x, g], blurred(x, g, mode))
+    nest = kernel.loop_nest()
+    assert nest.count("vectorized") >= 2, nest
+    assert " c in " not in nest, nest
+
+
+@pytest.mark.parametrize("target", LEVELS_HERE)
+@pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
+def test_rows_of_unknown_length_give_what_known_ones_do(mode: str, target: str) -> None:
+    h, w = te.var("h"), te.var("w")
+    x, g = images(h, w), place("g", 5)
+    kernel = te.build([x, g], blurred(x, g, mode), target=target)
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1), (2, 1), (1, 3), (4, 5), (7, 16), (9, 41), (40, 130)):
+        fixed = images(*shape)
+        arrays = rng.random((*shape, 3), "float32"), rng.random(5, "float32")
+        want = te.interpret(blurred(fixed, g, mode), dict(zip((fixed, g), arrays, strict=True)))
+        np.testing.assert_allclose(kernel(*arrays), want, rtol=1e-5, err_msg=str(shape))
+
+
+def test_unknown_rows_beside_what_channels_share() -> None:
+    n, w = te.var("n"), te.var("w")
+    x, m = images(n, w), place("m", 3)
+    scaled = (x - m) * 2
+    found = on_other_axes([x, m], [scaled])
+    assert found is not None
+    assert [str(e) for e in found.outputs[0].extents] == ["n", "w * 3"]
+    kernel = te.build([x, m], scaled)
+    for shape in ((1, 1, 3), (3, 7, 3), (20, 33, 3)):
+        a, b = np.random.default_rng(0).random(shape, "float32"), np.arange(3, dtype="float32")
+        np.testing.assert_array_equal(kernel(a, b), (a - b) * 2)

@@ -128,10 +128,41 @@ def test_one_stage_that_needs_the_axes_keeps_them_everywhere() -> None:
     assert shapes([x], (x * 2).T + x, te.exp(x)) is None
 
 
-def test_extents_that_are_known_at_a_call_only_stay() -> None:
+def test_axes_of_unknown_extents_are_one_of_unknown_extent() -> None:
+    n, m = te.var("n"), te.var("m")
+    x, y = place("x", n, 5, 3), place("y", m, n, 3)
+    assert merging_of([x], [x * 2]).outputs[0].ndim == 1
+    assert merging_of([y], [y * 2]).outputs[0].ndim == 1
+    found = merging_of([y], [(y * y).mean()])
+    assert found is not None
+    (size,) = found.sizes
+    assert found.inputs[0].extents == (size,)
+    assert str(found.sizes[size]) in ("m * n * 3", "n * m * 3")
+    assert merging_of([y], [y[1:] * 2]) is not None
+    assert merging_of([place("z", m, n)], [place("z", m, n) * 2]) is None  # rows may be long
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 1), (40, 61), (300, 90)])
+def test_unknown_sizes_are_walked_together(shape: tuple[int, int]) -> None:
+    m, n = te.var("m"), te.var("n")
+    x, y = place("x", m, n, 3), place("y", m, n, 3)
+    a, b = np.random.default_rng(0).integers(-9, 9, (2, *shape, 3)).astype("float32")
+    kernel = te.build([x, y], [te.exp(x) * y, ((x - y) ** 2).sum(), (x - y).max()])
+    product, squares, most = kernel(a, b)
+    np.testing.assert_allclose(product, np.exp(a) * b, rtol=1e-6)
+    assert (squares, most) == (((a - b) ** 2).sum(), (a - b).max())
+    assert merged(kernel)[0]
+    strided = np.broadcast_to(a[:, :1], a.shape)
+    np.testing.assert_allclose(kernel(strided, b)[0], np.exp(strided) * b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [5, 6, 30])
+def test_unknown_rows_one_above_the_other_are_walked_together(rows: int) -> None:
     n = te.var("n")
-    x = place("x", n, 5, 3)
-    assert shapes([x], x * 2)[1][0][1] == 15
+    x, y = place("x", 5, n, 3), place("y", n, n, 3)
+    both = te.concatenate([x, y[: n - 1]], 0) * 2
+    a, b = np.random.default_rng(0).random((2, 40, rows, 3), "float32")
+    np.testing.assert_array_equal(te.build([x, y], both)(a[:5], b[:rows]), np.concatenate([a[:5], b[: rows - 1]]) * 2)
 
 
 def test_windows_of_one_by_one_are_no_windows() -> None:

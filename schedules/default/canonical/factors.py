@@ -20,7 +20,7 @@ from operator import mul
 
 from schedules.default.canonical.stages import sum_of, summed
 from schedules.default.products.contraction import contraction_of
-from schedules.default.sizes import typical_sizes
+from schedules.sizes import typical_sizes
 from schedules.thresholds import Thresholds
 from tedsl.analysis.terms import rounded, unrounded
 from tedsl.lang.expr import Apply, Expr, Fn

@@ -11,7 +11,7 @@ from schedules.default.canonical.factors import factors_of
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.copies import stays_inside
 from schedules.default.products.contraction import contraction_of
-from schedules.default.sizes import typical_sizes
+from schedules.sizes import typical_sizes
 from schedules.thresholds import Thresholds
 from tedsl.lang.expr import TRUE, Apply, Axis, Expr, Fn, Read
 from tedsl.lang.extents import number

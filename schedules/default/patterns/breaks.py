@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
 
-from schedules.default.sizes import typical
 from schedules.machine import Machine
 from schedules.pieces import Piece, boxes, decided, in_order, pieces_of, written_out
+from schedules.sizes import typical
 from tedsl.analysis.affine import form_of
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free
@@ -25,7 +25,7 @@ from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological
 
-__all__ = ["MOST_NODES", "changes_along", "changes_of", "crossed_along", "cuts_of"]
+__all__ = ["MOST_NODES", "changes_along", "changes_of", "crossed_along", "cuts_of", "line_along"]
 
 MOST_PIECES = 32
 MOST_NODES = 1600  # of all pieces
@@ -207,17 +207,43 @@ def _is_natural(form: Affine, facts: Facts) -> bool:
 
 def _reached(form: Affine, axis: Axis) -> Affine | None:
     """The first position of an axis at which a form, which grows or falls along it, is on the other side of zero."""
-    factor, rest = form.coefficient(axis), form.without(axis)
-    if factor is None or not factor.is_constant or not factor.constant:
-        return None
-    if not all(map(_can_be_said, topological(rest.atoms))):
+    line = line_along(form, axis)
+    if line is None or not all(map(_can_be_said, topological(line.rest.atoms))):
         return None
     # The least i with steps * i >= -rest, or with steps * i > rest.
-    steps, offset = (factor.constant, -rest) if factor.constant > 0 else (-factor.constant, rest + 1)
+    steps, offset = (line.factor, -line.rest) if line.factor > 0 else (-line.factor, line.rest + 1)
     if steps == 1:
-        return offset
+        return offset * line.each
     up = offset + (steps - 1)
-    return form_of(simplify_extent(up.to_expr() // steps), lambda node: True, lambda node: True)
+    turns = form_of(simplify_extent(up.to_expr() // steps), lambda node: True, lambda node: True)
+    return None if turns is None else turns * line.each
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A form that is `factor * (i // each) + rest` along an axis i."""
+
+    factor: int
+    each: int
+    rest: Affine
+
+
+def line_along(form: Affine, axis: Axis) -> _Line | None:
+    """What a form is along an axis that it holds once: as it is, or as the pixel of a number of a row."""
+    own = [m for m in form.terms if any(axis is n for n in topological(m))]
+    if len(own) != 1 or len(own[0]) != 1:
+        return None
+    (place,) = own[0]
+    each = 1 if place is axis else _pixels_of(place, axis)
+    return None if each is None else _Line(form.terms[own[0]], each, form.without(place))
+
+
+def _pixels_of(node: Expr, axis: Axis) -> int | None:
+    """How many iterations of an axis have the same quotient, where a node is one."""
+    if not isinstance(node, Apply) or node.fn is not Fn.FLOORDIV or node.args[0] is not axis:
+        return None
+    each = number(node.args[1])
+    return each if each is not None and each > 0 else None
 
 
 def _can_be_said(node: Expr) -> bool:

@@ -21,8 +21,8 @@ from schedules.default.patterns.own_parts import plan_own_parts
 from schedules.default.patterns.run_lanes import rewrite_run
 from schedules.default.patterns.window_tiles import is_tiled_sum
 from schedules.default.rewriting import Rewriting
-from schedules.default.sizes import blocks_of, can_be_cut, extent_of, typical
 from schedules.machine import Machine
+from schedules.sizes import blocks_of, can_be_cut, extent_of, typical
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Axis, Const, Expr, Read, Reduce

@@ -20,7 +20,6 @@ from schedules.default.patterns.switches import asked_by, pays_by_cases
 from schedules.default.patterns.window_tiles import window_tile
 from schedules.default.rewriting import Rewriting, fused, loop_names
 from schedules.default.shares import share_of
-from schedules.default.sizes import typical
 from schedules.directives import (
     BoundExtent,
     ComputeAt,
@@ -42,6 +41,7 @@ from schedules.loops import nest_of, transformed
 from schedules.machine import Machine
 from schedules.placing.row_ends import may_lie_on
 from schedules.plan import Plan
+from schedules.sizes import typical
 from tedsl.analysis.sizes import vars_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dataclass import dataclass

@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence, Set as AbstractSet
 
-from schedules.default.patterns.breaks import MOST_NODES, crossed_along
-from schedules.default.sizes import extent_of, typical
+from schedules.default.patterns.breaks import MOST_NODES, crossed_along, line_along
 from schedules.machine import Machine
 from schedules.pieces import boxes, decided, in_order, pieces_of, written_out
+from schedules.sizes import extent_of, typical
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.points import is_data_free
-from tedsl.analysis.rounds import mirrored_part
+from tedsl.analysis.rounds import mirrored_part, pixel_of
 from tedsl.analysis.sizes import evaluate_extent, vars_of
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
@@ -106,12 +106,15 @@ def _turned_back(bodies: Sequence[Expr], row: Axis, axes: Sequence[Axis]) -> Ite
     facts = Facts(axes)
     for read in reads_of(bodies):
         for index, extent in zip(read.indices, read.tensor.extents, strict=True):
-            straight = mirrored_part(index, extent)
+            found = pixel_of(index, extent)
+            pixel, length = (index, extent) if found is None else (found.pixel, found.pixels)
+            straight = mirrored_part(pixel, length)
             place = None if straight is None else facts.form(straight)
-            factor = None if place is None else place.coefficient(row)
-            if place is not None and factor is not None and factor.is_constant and abs(factor.constant) == 1:
-                for end in (place, place - facts.form(extent)):
-                    yield end.without(row) * -factor.constant
+            if place is not None:
+                for end in (place, place - facts.form(length)):
+                    line = line_along(end, row)
+                    if line is not None and abs(line.factor) == 1:
+                        yield line.rest * (-line.factor * line.each)
 
 
 def _dear(bodies: Sequence[Expr], row: Axis) -> int:

@@ -19,10 +19,10 @@ from schedules.default.patterns.across import goes_along, last_of, turned_table
 from schedules.default.patterns.nests import TASKS
 from schedules.default.patterns.own_parts import has_own_parts
 from schedules.default.rewriting import Rewriting, fused
-from schedules.default.sizes import typical
 from schedules.directives import ComputeRoot, Directive, Parallel, Reorder, Split, Unroll, Vectorize
 from schedules.loops import Level, Nest, nest_of
 from schedules.machine import Machine
+from schedules.sizes import typical
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_stepped
 from tedsl.analysis.terms import product_of

@@ -12,9 +12,9 @@ from collections.abc import Sequence, Set as AbstractSet
 
 from schedules.choices import cases_of
 from schedules.default.costs import value_cost
-from schedules.default.sizes import typical
 from schedules.machine import Machine
 from schedules.pieces import Piece, written_out
+from schedules.sizes import typical
 from tedsl.lang.expr import Apply, Axis, Expr, Fn
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, reads_of, topological

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from schedules.conditions import tidied
 from schedules.default.copies import Combination, copy_of, forms_of, guarded, stays_inside
-from schedules.default.sizes import can_be_cut, typical_sizes
 from schedules.machine import Machine
+from schedules.sizes import can_be_cut, typical_sizes
 from schedules.thresholds import Thresholds
 from tedsl.analysis.affine import affine_of, with_plain_indices
 from tedsl.analysis.terms import rounded, unrounded

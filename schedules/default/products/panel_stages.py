@@ -9,8 +9,8 @@ from schedules.default.patterns.turning import SIDE, Turned, can_turn, turned
 from schedules.default.products.contraction import Contraction, Tile, lanes_for, register_lanes, tile_for
 from schedules.default.products.triangles import within_tiles
 from schedules.default.rewriting import Rewriting, loop_names
-from schedules.default.sizes import extent_of, rounded_up
 from schedules.machine import Machine
+from schedules.sizes import extent_of, rounded_up
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.checks import checked_in_part
 from tedsl.lang.dataclass import dataclass

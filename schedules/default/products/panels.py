@@ -23,9 +23,9 @@ from schedules.default.products.tile_loops import tile_loops
 from schedules.default.products.tile_sums import schedule_sums
 from schedules.default.products.triangles import tiled_whole
 from schedules.default.rewriting import Rewriting, loop_names
-from schedules.default.sizes import typical_sizes
 from schedules.directives import BoundExtent
 from schedules.machine import Machine
+from schedules.sizes import typical_sizes
 from tedsl.lang.expr import TRUE, Axis, Expr, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import free_axes, substitute, substitute_all

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from schedules.default.copies import copy_of
 from schedules.default.products.contraction import Contraction
 from schedules.default.rewriting import Rewriting, loop_names
-from schedules.default.sizes import blocks_of, extent_of
 from schedules.directives import ComputeRoot, Reorder, Split, Vectorize
 from schedules.machine import Machine
+from schedules.sizes import blocks_of, extent_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.extents import number

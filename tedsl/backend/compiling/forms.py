@@ -16,6 +16,7 @@ from tedsl.backend.compiling.facts import KnownFacts
 from tedsl.backend.host.runtime import KernelError
 from tedsl.backend.lowering.index_checks import Checks
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.expr import SIZE_MAX
 
 __all__ = [
     "COMPACT",
@@ -92,7 +93,7 @@ class _Seen:
 
     @property
     def is_contiguous(self) -> bool:
-        return not self.is_large and all(a.flags.c_contiguous for a in self.arrays)
+        return not self.is_large and all(a.flags.c_contiguous and a.size <= SIZE_MAX for a in self.arrays)
 
     def is_compact(self, strides: Sequence[Sequence[int]]) -> bool:
         """Whether all lie as is known: the first ones by those strides that are given, contiguous else."""

@@ -11,6 +11,7 @@ from dataclasses import field, replace
 
 from tedsl.analysis.hazards import Hazard, hazard_of
 from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import evaluate_extent
 from tedsl.backend.arguments.blocks import Function
 from tedsl.backend.assembly.numbering import numbered_anew
 from tedsl.backend.compiling.disk_cache import Kept, keep, key_of, recall
@@ -23,7 +24,7 @@ from tedsl.backend.lowering.natives import is_native
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scheduling.halide_words import loop_nest_text
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Var
+from tedsl.lang.expr import Expr, Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 
@@ -58,9 +59,9 @@ class Variant:
         return self.kept.order
 
     @cached_property
-    def sizes(self) -> tuple[Var, ...]:
-        """The symbolic extents that are passed by value."""
-        known = self.origin.program.sizes if self.kept.sizes else []
+    def sizes(self) -> tuple[Expr, ...]:
+        """The symbolic extents that are passed by value, as those of the program."""
+        known = list(self.origin.sizes.values()) if self.kept.sizes else []
         return tuple(known[k] for k in self.kept.sizes)
 
     @property
@@ -85,7 +86,7 @@ class Variant:
 
     def scalars(self, sizes: Mapping[Var, int]) -> list[int]:
         """The numbers passed by value."""
-        return [sizes[v] for v in self.sizes] + [0] * self.kept.zero
+        return [evaluate_extent(e, sizes) for e in self.sizes] + [0] * self.kept.zero
 
     def hazard(self, position: int, source: Tensor) -> Hazard | None:
         """Why the output at `position` cannot be written into the memory of an input; None where it provably can."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -36,6 +36,7 @@ from tedsl.backend.scalars.types import for_halves, for_opencl
 from tedsl.backend.scheduling.halide_words import schedule_refused
 from tedsl.backend.scheduling.partition import keep_all_whole
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.expr import Expr, Var
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.traverse import operations_between
@@ -86,6 +87,12 @@ class VariantSource:
         merging = self._merging
         return (self.program.inputs, self.program.outputs) if merging is None else (merging.inputs, merging.outputs)
 
+    @cached_property
+    def sizes(self) -> Mapping[Var, Expr]:
+        """The symbolic extents that it is compiled with, and what they are of those of the program."""
+        merging = self._merging
+        return {**{v: v for v in self.program.sizes}, **({} if merging is None else merging.sizes)}
+
     @property
     def wanted(self) -> list[int]:
         """Positions of the outputs that are computed."""
@@ -100,9 +107,7 @@ class VariantSource:
     def names(self) -> set[str]:
         """What it calls its tensors and extents."""
         operations = operations_between(*self.seen)
-        return {t.name for op in operations for t in (*op.inputs, *op.outputs)}.union(
-            v.name for v in self.program.sizes
-        )
+        return {t.name for op in operations for t in (*op.inputs, *op.outputs)}.union(v.name for v in self.sizes)
 
     @cached_property
     def lowered(self) -> Lowered:
@@ -194,7 +199,7 @@ class VariantSource:
 
     def _described(self, lowered: Lowered) -> Kept:
         """What to know of code to call it, before there is code."""
-        known, wanted = self.program.sizes, self.wanted
+        known, wanted = list(self.sizes), self.wanted
         sizes = tuple(next(k for k, v in enumerate(known) if v is size) for size in lowered.sizes)
         order = tuple(wanted[p] for p in lowered.order)
         computes = ", ".join(t.name for t in self.program.outputs)
@@ -265,7 +270,7 @@ class VariantSource:
 
     def _specs(self, kept: Kept) -> list[ArgSpec]:
         """The arguments of the function, its outputs last."""
-        known, outputs = self.program.sizes if kept.sizes else [], self.program.outputs
+        known, outputs = list(self.sizes) if kept.sizes else [], self.program.outputs
         specs = [self._spec(t) for t in dict.fromkeys(self.program.inputs)]
         if self.flat:
             specs = [replace(spec, is_row=True) if spec.ndim else spec for spec in specs]

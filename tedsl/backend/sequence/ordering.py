@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Sequence, Set
 
 from schedules.cutting.cuts import PlanPart
-from schedules.default.sizes import typical
+from schedules.sizes import typical
 from tedsl.lang.extents import same_layout
 from tedsl.lang.tensor import Tensor
 
