@@ -76,8 +76,8 @@ class Cost:
 
     def row(self) -> tuple[str, ...]:
         return (
-            self.name, f"{self.forward.iterations}", f"{self.adjoints.iterations}", f"{self.elements}", f"{self.iterations:.2f}",
-            f"{self.forward.flops}", f"{self.adjoints.flops}", f"{self.operations:.2f}",
+            self.name, f"{self.forward.iterations:,}", f"{self.adjoints.iterations:,}", f"{self.elements:,}",
+            f"{self.iterations:.2f}", f"{self.forward.flops:,}", f"{self.adjoints.flops:,}", f"{self.operations:.2f}",
             f"{self.masked:.1%}", f"{max(0.0, self.inside):.1%}", str(self.gathers), str(self.scatters),
         )  # fmt: skip
 
