@@ -106,8 +106,8 @@ np.testing.assert_array_equal(by_hand(picture), found)
 # %% [markdown]
 # ## Use it everywhere
 #
-# `@te.op` makes an operator of a function. It takes arrays of NumPy, PyTorch and JAX, and it has a gradient in the last
-# two.
+# `@te.op` makes an operator of a function. It takes arrays of NumPy, PyTorch and JAX, and PyTorch and JAX can
+# differentiate it.
 
 
 # %%

@@ -112,8 +112,8 @@ np.testing.assert_allclose(te.interpret(twice, feeds), (ahead - behind) / (2 * s
 # %% [markdown]
 # ## Overrides
 #
-# A rule of your own replaces that of a tensor. Rounding has a derivative of zero; training through it wants that of
-# the identity (a straight-through estimator).
+# A rule of your own replaces that of a tensor. The derivative of rounding is zero. To train through it, use that of the
+# identity (a straight-through estimator).
 
 # %%
 q = te.compute((6, 8), lambda i, j: te.round(x[i, j] * 4) / 4, name="q")

@@ -38,7 +38,7 @@ def check(output, source, feeds=None):
 # %% [markdown]
 # ## A window that moves by two
 #
-# `y[i]` reads `x[2i + k]` for `k < 3`. The arrows are the reads of one place each.
+# `y[i]` reads `x[2i + k]` for `k < 3`. Each arrow is one read.
 
 # %%
 x = te.placeholder((9,), "float64", name="x")

@@ -107,8 +107,8 @@ np.testing.assert_allclose(js, us.grad, rtol=1e-5)
 # %% [markdown]
 # ## A rule of your own
 #
-# Training through a threshold wants a gradient inside it as well. `def_vjp` gives one; the definition is left alone,
-# and the checker says that the rule is no longer the derivative.
+# To train through a threshold, a gradient is needed inside it as well. `def_vjp` gives one. The definition stays as it
+# is, and the checker says that the rule is not its derivative.
 
 
 # %%

@@ -149,9 +149,9 @@ for place, (title, image) in zip(places, images.items()):
     place.imshow(np.clip(image, 0, 1).transpose(1, 2, 0))
     place.set_title(title, fontsize=9)
     place.axis("off")
-places[-1].semilogy(history, linewidth=0.7)
-places[-1].set_title("loss", fontsize=9)
-places[-1].set_xlabel("step", fontsize=9)
+places[-1].semilogy(np.reshape(history, (-1, len(training))).mean(1))
+places[-1].set_title("loss, mean of a round", fontsize=9)
+places[-1].set_xlabel("round of twelve pictures", fontsize=9)
 plt.show()
 
 # %% [markdown]

@@ -78,7 +78,8 @@ for k in range(1500):
         momentum[p] = 0.9 * momentum[p] + 0.1 * slopes[p]
         variance[p] = 0.99 * variance[p] + 0.01 * slopes[p] ** 2
         corrected = momentum[p] / (1 - 0.9 ** (k + 1)), variance[p] / (1 - 0.99 ** (k + 1))
-        guess[p] = guess[p] - 0.02 * corrected[0] / (np.sqrt(corrected[1]) + 1e-9)
+        rate = 0.02 * (1 - k / 1500)
+        guess[p] = guess[p] - rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-9)
 
 print("found", guess[0].round(3), guess[1].round(3), "for", *truth)
 assert history[-1] < 1e-3 * history[0]

@@ -33,8 +33,8 @@ print(shift, shift.check(), sep="\n\n")
 shift
 
 # %% [markdown]
-# Each point has the color of the element that it reaches. Elements 0 to 2 and 11 are reached by none: the guard says
-# between what x must lie. A bound that the shape of S implies is left out.
+# Each point has the color of the element that it reaches. No point reaches elements 0 to 2 and 11: the guard says where
+# x must lie. A bound that follows from the shape of S is left out.
 #
 # ## Stride
 #
