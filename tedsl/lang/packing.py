@@ -27,6 +27,7 @@ from tedsl.lang.extents import number, same_extent, simplify_extent
 from tedsl.lang.guards import guards_of
 from tedsl.lang.lift import lift_reductions, without
 from tedsl.lang.operators import NEGATED
+from tedsl.lang.rows import in_order, rows_of
 from tedsl.lang.tensor import AUTHOR_RULES, Scan, ScanState, Shape, StepPart, StepStage, Tensor
 from tedsl.lang.traverse import (
     free_axes,
@@ -37,7 +38,7 @@ from tedsl.lang.traverse import (
     topological,
 )
 
-__all__ = ["StepState", "scan_of"]
+__all__ = ["CHEAP", "Lying", "StepState", "scan_of"]
 
 CHEAP = frozenset(NEGATED) | {
     Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG, Fn.ABS, Fn.SIGN, Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.RELU, Fn.SELECT, Fn.CAST,
@@ -95,6 +96,15 @@ class _Place:
     dims: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Lying:
+    """Where a state lies: an output, and a phase where the scan is packed; the order that its axes then have."""
+
+    tensor: Tensor
+    phase: int = -1
+    order: tuple[int, ...] | None = None
+
+
 def scan_of(
     name: str,
     steps: tuple[Axis, ...],
@@ -102,8 +112,8 @@ def scan_of(
     reverse: bool,
     names: tuple[str, ...] | None,
     what: str,
-) -> tuple[Scan, dict[Tensor, tuple[Tensor, int]]]:
-    """The scan, and for each handle where its state lies: an output, and a phase where it is packed (else -1)."""
+) -> tuple[Scan, dict[Tensor, Lying]]:
+    """The scan, and for each handle where its state lies."""
     written = _stages_of(states, what)
     ruled = tuple(f"{op.name!r} ({op.where})" for op in written if AUTHOR_RULES in vars(op))
     states, stages = _without_cheap(name, steps, tuple(states), written, what)
@@ -116,8 +126,10 @@ def scan_of(
             name=name, axes=axes, states=handles, bodies=bodies, dims=first.dims, reverse=reverse, names=names,
             ruled=ruled,
         )  # fmt: skip
-        return made, {h: (t, -1) for h, t in zip(handles, made.outputs, strict=True)}
-    return _Packing(name, steps, states, stages, reverse, ruled).scan()
+        return made, {h: Lying(t) for h, t in zip(handles, made.outputs, strict=True)}
+    ordered, orders = _with_rows_last(states, stages)
+    made, places = _Packing(name, steps, *ordered, reverse, ruled).scan()
+    return made, {h: Lying(t, phase, orders.get(h)) for h, (t, phase) in places.items()}
 
 
 def _are_alike(a: StepState, b: StepState) -> bool:
@@ -359,6 +371,39 @@ class _Writing:
 
 
 # What is left, as phases of one scan.
+
+
+def _with_rows_last(
+    states: Sequence[StepState], stages: Sequence[_Stage]
+) -> tuple[tuple[list[StepState], list[_Stage]], dict[Tensor, tuple[int, ...]]]:
+    """The parts with the axes last that all share, where their box is smaller then; the orders by their tensors."""
+    every = _both(states, stages)
+    dims = [p.dims if isinstance(p, StepState) else () for p in every]
+    rows = rows_of([(p.tensors, at, p.axes, p.bodies) for p, at in zip(every, dims, strict=True)])
+    orders = [(*(d for d in range(len(p.axes)) if d not in own), *own) for p, own in zip(every, rows, strict=True)]
+    moved = [[p.axes[d] for d in order] for p, order in zip(every, orders, strict=True)]
+    if not rows[0] or _box_size(moved) >= _box_size([p.axes for p in every]):
+        return ([*states], [*stages]), {}
+    known = {t: (at, order) for p, at, order in zip(every, dims, orders, strict=True) for t in p.tensors}
+
+    def rule(node: Expr) -> Expr:
+        return in_order(node, *known[node.tensor]) if isinstance(node, Read) and node.tensor in known else node
+
+    places = {p: tuple(axes) for p, axes in zip(every, moved, strict=True)}
+    return (
+        [
+            replace(s, dims=tuple(range(len(s.dims))), axes=places[s], body=rebuild_all((s.body,), rule)[0])
+            for s in states
+        ],
+        [replace(s, axes=places[s], bodies=rebuild_all(s.bodies, rule)) for s in stages],
+    ), {t: order for t, (_, order) in known.items()}
+
+
+def _box_size(shapes: Sequence[Sequence[Axis]]) -> int:
+    """How many elements the box of some shapes has, each at its end."""
+    rank = max(map(len, shapes))
+    sizes = [[1] * (rank - len(axes)) + [_size((a,)) for a in axes] for axes in shapes]
+    return math.prod(map(max, zip(*sizes, strict=True)))
 
 
 class _Packing:

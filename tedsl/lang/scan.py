@@ -20,7 +20,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Operators
-from tedsl.lang.packing import StepState, scan_of
+from tedsl.lang.packing import Lying, StepState, scan_of
 from tedsl.lang.signatures import parameters_of
 from tedsl.lang.step import ScanStep, written
 from tedsl.lang.tensor import Scan, ScanState, Shape, Tensor, tell, tell_of_indices, tell_of_scalars
@@ -91,8 +91,9 @@ def scan(
     made, places = scan_of(text, traced.steps, traced.states, bool(reverse), names, what)
     results: list[Tensor] = []
     for state in traced.states:
-        tensor, phase = places[state.tensor]
-        results += [tensor] if phase < 0 and keep is None else _result(made, state, tensor, phase, keep, what)
+        there = places[state.tensor]
+        is_whole = there.phase < 0 and keep is None
+        results += [there.tensor] if is_whole else _result(made, state, there, keep, what)
     return tuple(results) if traced.several else results[0]
 
 
@@ -148,7 +149,7 @@ def _form_of(shape: Any, axis: Any, what: str) -> _Form:
     return form
 
 
-def _result(made: Scan, state: StepState, tensor: Tensor, phase: int, keep: Any, what: str) -> tuple[Tensor, ...]:
+def _result(made: Scan, state: StepState, there: Lying, keep: Any, what: str) -> tuple[Tensor, ...]:
     """A state out of a scan that holds it: all of its steps, or those that were made last."""
     shape = state.tensor.extents
     begin: Any = 0
@@ -170,12 +171,14 @@ def _result(made: Scan, state: StepState, tensor: Tensor, phase: int, keep: Any,
     axes = tuple(Axis(labels[d] if d in labels else next(rest), e) for d, e in enumerate(shape))
     at: list[Expr] = [begin + axes[d] for d in state.dims] if keep is not None else [axes[d] for d in state.dims]
     others = [a for d, a in enumerate(axes) if d not in state.dims]
-    if phase < 0:
+    tensor = there.tensor
+    if there.phase < 0:
         steps, free = dict(zip(state.dims, at, strict=True)), iter(others)
         place = [steps[d] if d in steps else next(free) for d in range(len(axes))]
     else:
         zeros = [Const(0, INT32)] * (tensor.ndim - len(at) - 1 - len(others))
-        place = [*at, Const(phase, INT32), *zeros, *others]
+        ordered = others if there.order is None else [others[d] for d in there.order]
+        place = [*at, Const(there.phase, INT32), *zeros, *ordered]
     title = f"{state.name}_last" if keep is not None else state.name
     found = compute_tensors(axes, (Read(tensor, tuple(place)),), title)
     if keep is not None:
