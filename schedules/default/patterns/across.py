@@ -25,6 +25,7 @@ from schedules.default.copies import stays_inside
 from schedules.default.neighbors import along, is_along
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
+from tedsl.analysis.affine import affine_of
 from tedsl.analysis.read_boxes import ReadBox, box_of
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -51,6 +52,7 @@ FEW = 64  # terms of an element, beside which a copy of it is nothing
 ROW = 2  # vectors of terms that lie side by side once they are turned
 LEAST_BYTES = 4  # of numbers whose sums have lanes
 TERMS = 2  # that each element of what is turned for them is in
+MOST_STEP = 4  # between terms that are near enough to be neighbors
 REUSE = 8  # times that an element of what is turned is read, or terms that each one sums
 
 
@@ -134,7 +136,7 @@ def terms_turned(rw: Rewriting, op: Compute, machine: Machine) -> Compute:
     long = [a for a in reduce.axes if (number(a.extent) or 0) >= ROW * _lanes(op, machine) and wide.issubset({a})]
     if reads_of(i for r in op.reads for i in r.indices):
         return op
-    places = ({r: _dimension(r, a) for r in op.reads if a in set(free_axes(r.indices))} for a in reversed(long))
+    places = ({r: _steps_along(r, a) for r in op.reads if a in set(free_axes(r.indices))} for a in reversed(long))
     used = next((found for found in places if found and None not in found.values()), {})
     found = {r: d for r, d in used.items() if d is not None and d != len(r.indices) - 1}
     sizes = (_size(tensor) if box is None else math.prod(box.shape) for (tensor, _), box in _boxes(found).items())
@@ -236,8 +238,21 @@ def _size(tensor: Tensor) -> float:
 
 def _dimension(read: Read, axis: Axis) -> int | None:
     """The one dimension along which an axis goes."""
+    found = _place(read, axis)
+    return found if found is not None and goes_along(read.indices[found], axis) else None
+
+
+def _steps_along(read: Read, axis: Axis) -> int | None:
+    """The one dimension along which an axis goes by a few elements at most."""
+    found = _place(read, axis)
+    form = None if found is None else affine_of(read.indices[found])
+    return found if form is not None and form.is_linear and 0 < form.terms.get((axis,), 0) <= MOST_STEP else None
+
+
+def _place(read: Read, axis: Axis) -> int | None:
+    """The one dimension whose index has an axis."""
     found = [d for d, index in enumerate(read.indices) if axis in set(free_axes(index))]
-    return found[0] if len(found) == 1 and goes_along(read.indices[found[0]], axis) else None
+    return found[0] if len(found) == 1 else None
 
 
 def goes_along(index: Expr, axis: Axis) -> bool:

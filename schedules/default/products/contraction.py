@@ -155,7 +155,7 @@ def _is_better(window: Contraction, known: Contraction | None) -> bool:
     if window.lane is window.op.axes[-1]:
         return window.sizes[known.lane] < FILLED
     if known.lane not in set(window.row_axes):
-        return True  # its lanes are pixels further apart
+        return bool(window.batch)  # its lanes are pixels further apart
     size, filters = window.op.bodies[0].dtype.itemsize, window.points(window.row_axes)
     uses = window.points((*window.op.axes, *window.sums)) / _elements(
         forms_of(window.columns, window.sizes), window.sizes
@@ -190,10 +190,13 @@ def _window(
     if not m or filters > MOST_FILTERS or len(crossing) != 1:
         return None
     stride = crossing[0].plane.terms[(lane,)]
-    if stride != 1 and not (1 < stride <= MOST_STRIDE and _is_worth_turning(filters, column_forms, sizes, least)):
-        return None
     batch = tuple(a for a in op.axes if a in in_columns and a is not lane)
-    if not batch or (lane is not op.axes[-1] and math.prod(sizes.values()) < 2 * _elements(column_forms, sizes)):
+    if lane is not op.axes[-1]:  # pixels are turned in any case
+        if stride > 1 and not _are_known(column_forms):
+            return None
+        if not 0 < stride <= MOST_STRIDE or math.prod(sizes.values()) < 2 * _elements(column_forms, sizes):
+            return None
+    elif not batch or (stride != 1 and not _is_worth_turning(stride, filters, column_forms, sizes, least)):
         return None
     return Contraction(
         op, rows, columns, m, (lane,), batch, tuple(reduce.axes), lane, sizes, window=True, stride=stride,
@@ -202,12 +205,17 @@ def _window(
 
 
 def _is_worth_turning(
-    filters: int, column_forms: Sequence[Combination], sizes: Mapping[Axis, int], least: Thresholds
+    stride: int, filters: int, column_forms: Sequence[Combination], sizes: Mapping[Axis, int], least: Thresholds
 ) -> bool:  # fmt: skip
     """Whether a table of every so many pixels is used often enough, by filters too few to be lanes."""
-    elements = _elements(column_forms, sizes)
-    is_known = all(number(a.extent) is not None for form in column_forms for a in form.axes)
-    return is_known and filters <= FEW_FILTERS and math.prod(sizes.values()) >= least.strided_uses * elements
+    if not (1 < stride <= MOST_STRIDE and filters <= FEW_FILTERS and _are_known(column_forms)):
+        return False
+    return math.prod(sizes.values()) >= least.strided_uses * _elements(column_forms, sizes)
+
+
+def _are_known(forms: Sequence[Combination]) -> bool:
+    """Whether all loops of a factor have known extents."""
+    return all(number(a.extent) is not None for form in forms for a in form.axes)
 
 
 def _elements(forms: Sequence[Combination] | None, sizes: Mapping[Axis, int]) -> int:

@@ -190,17 +190,20 @@ def few_by_few(kind: str, dtype: str) -> tuple[list[te.Tensor], te.Tensor]:
         return [x, w], te.compute((3, 3), lambda i, j: te.sum(lambda k: x[4, k, i] * x[4, k, j] * w[k]), name="d")
     if kind == "largest":
         return [x, y], te.compute((3, 2), lambda i, j: te.max(lambda k: x[7, k, i] - y[3, k, j]), name="d")
-    assert kind == "windows"
+    assert kind in ("windows", "steps")
+    step = 1 if kind == "windows" else 2
 
     def tap(i: Any, j: Any, u: Any, v: Any) -> Any:
-        return te.sum(lambda b, k: y[b, k, j] * x.at(b + u - 1, k + v - 1, i, mode="zero"))
+        places = te.reduce_axis(90 // step), te.reduce_axis(700 // step)
+        b, k = places
+        return te.sum(y[b, k, j] * x.at(b * step + u - 1, k * step + v - 1, i, mode="zero"), axis=places)
 
     return [x, y], te.compute((3, 2, 3, 3), tap, name="d")
 
 
 @pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.parametrize("kind", ["products", "batches", "weighted", "largest", "windows"])
+@pytest.mark.parametrize("kind", ["products", "batches", "weighted", "largest", "windows", "steps"])
 def test_many_terms_of_few_elements_are_turned(kind: str, dtype: str, level: str) -> None:
     """Their lanes were two or three elements of the result, or the taps of a window: ten times slower."""
     inputs, d = few_by_few(kind, dtype)

@@ -200,7 +200,7 @@ def to_filters(
 FEW_FILTERS = [
     (21, 3, 3, 3), (21, 1, 1, 5), (17, 4, 2, 3, 1, "clamp"), (40, 3, 1, 3, 1, "reflect", "float64"),
     (33, 2, 3, 5, 2), (19, 5, 7, 7), (24, 3, 4, 1, 1, "wrap"), (25, 6, 3, 3, 1, "zero", "int32"), (35, 17, 2, 1),
-    (30, 3, 5, 3), (15, 9, 6, 5),
+    (30, 3, 5, 3), (15, 9, 6, 5), (41, 3, 3, 3, 2), (50, 3, 2, 5, 3), (33, 4, 6, 4, 4), (44, 16, 1, 3, 2, "clamp"),
 ]  # fmt: skip
 
 
@@ -223,6 +223,23 @@ def test_few_filters_that_lie_last_share_vectors_of_pixels(channels: int, count:
     _, z = to_filters(64, channels, count, taps)
     text = str(te.Schedule(z).auto(target=AVX2))
     assert "y_sums[m, i, o, j] += y_rows[o, " in text
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE)
+@pytest.mark.parametrize(("channels", "count", "taps"), [(3, 3, 5), (1, 2, 9), (5, 1, 3)])
+def test_few_filters_of_one_series(channels: int, count: int, taps: int, level: str) -> None:
+    """There is no loop around the places then."""
+    x, w = te.placeholder((900, channels), name="x"), te.placeholder((count, channels, taps), name="w")
+    y = te.compute((901 - taps, count), lambda t, o: te.sum(lambda c, u: x[t + u, c] * w[o, c, u]), name="y")
+    assert "y_sums[o, t] += y_rows[" in str(te.Schedule(y).auto(target=AVX2)) or count == 1
+    check(*with_gradients([x, w], y), target=level)
+
+
+@pytest.mark.parametrize(("count", "taps", "step"), [(3, 3, 2), (2, 5, 3), (2, 7, 4)])
+def test_few_filters_that_move_by_several_pixels(count: int, taps: int, step: int) -> None:
+    _, z = to_filters(64, 3, count, taps, step)
+    inner = str(te.Schedule(z).auto(target=AVX2)).split("y_sums[")[1].split("]")[0]
+    assert inner.endswith(", j")
 
 
 def test_filters_that_fill_vectors_are_lanes_themselves() -> None:
