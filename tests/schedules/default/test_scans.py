@@ -327,3 +327,59 @@ def test_sums_that_all_rows_share_keep_a_thread() -> None:
     )  # fmt: skip
     with assuming({"step_threads": 1, "cores": 2}):
         assert "parallel" not in te.build(b, z, target="x86-64-v3").loop_nest()
+
+
+def beside(body: Any, *, steps: int = 20, rows: int = 100, dtype: str = "float64") -> tuple[list[te.Tensor], te.Tensor]:
+    """Recurrences side by side, with what they read turned the other way."""
+    x = te.placeholder((rows, steps), dtype, name="x")
+    made = te.scan((steps, rows), lambda s, t, b: te.select(t == 0, x[b, 0], body(s, x, t, b)), name="s")
+    return [x], made
+
+
+@pytest.mark.parametrize("body", [
+    lambda s, x, t, b: te.tanh(s[t - 1, b] + x[b, t]),
+    lambda s, x, t, b: s[t - 1, b] * (1 - s[t - 1, b]),
+], ids=["functions", "no streams"])  # fmt: skip
+def test_vectors_of_a_step_follow_one_another_before_the_next_step(body: Any) -> None:
+    inputs, made = beside(body)
+    kern = te.build(inputs, made, target="x86-64-v3")
+    loops = kern.loop_nest().split("produce s")[-1]
+    assert loops.index("for t") < loops.index("for b.b_o.b_w in [0, 15]") < loops.index("vectorized b.b_v in [0, 3]")
+    feeds = {inputs[0]: RANDOM.normal(size=(100, 20)) * 0.5}
+    np.testing.assert_allclose(kern(*feeds.values()), te.interpret(made, feeds), rtol=1e-12)
+
+
+def test_what_costs_less_to_turn_than_a_step_is_turned_however_much_it_is() -> None:
+    x = te.placeholder((64, 10, 6), "float64", name="x")
+
+    def step(s: Any, t: Any, b: Any) -> Any:
+        terms = te.tanh(x[b, t, 0]) + te.tanh(x[b, t, 5])
+        return te.select(t == 0, 0.0, te.sin(s[t - 1, b]) + terms)
+
+    made = te.scan((10, 64), step, name="s")
+    kern = te.build([x], made, target="x86-64-v3")
+    assert "produce s_x" in kern.loop_nest()
+    feeds = {x: RANDOM.normal(size=(64, 10, 6))}
+    np.testing.assert_allclose(kern(*feeds.values()), te.interpret(made, feeds), rtol=1e-12, atol=1e-14)
+
+
+def products(rows: int, width: int) -> tuple[list[te.Tensor], te.Tensor]:
+    """Products by one matrix, of vectors that lie across memory."""
+    x, u = te.placeholder((5, width, rows), "float64", name="x"), te.placeholder((width, width), "float64", name="u")
+
+    def step(h: Any, t: Any, i: Any, b: Any) -> Any:
+        return te.sin(x[t, i, b] + te.select(t == 0, 0.0, te.sum(lambda k: u[i, k] * h[t - 1, k, b])))
+
+    return [x, u], te.scan((5, width, rows), step, name="h")
+
+
+@pytest.mark.parametrize(("width", "is_written_out"), [(3, True), (8, True), (9, False)])
+def test_short_sums_of_recurrences_side_by_side_are_written_out(width: int, is_written_out: bool) -> None:
+    inputs, made = products(33, width)
+    kern = te.build(inputs, made, target="x86-64-v3")
+    schedule = te.Schedule(made)
+    schedule.auto()
+    assert ("sum(" not in str(schedule)) == is_written_out
+    feeds = {t: RANDOM.normal(size=tuple(map(int, t.shape))) for t in inputs}
+    plain = te.build(inputs, made, target="x86-64-v3", schedule=te.Schedule(made))
+    np.testing.assert_array_equal(kern(*feeds.values()), plain(*feeds.values()))  # terms in their order, to the bit
