@@ -305,7 +305,7 @@ class _Reverse:
         consumer = op.output(next(iter(cotangents)))
         found: dict[Tensor, list[Tensor]] = {}
         made = []
-        flows = list(flows_of(op, cotangents, self.prefix, self.wanted))
+        flows = list(flows_of(op, cotangents, self.prefix, self.wanted, self.order))
         count = Counter(flow.source for flow in flows)
         for flow in flows:
             if flow.within is not None:

@@ -21,6 +21,7 @@ from autodiff.rules.sweep import ReadSite, sweep
 from autodiff.turning.asking import askable, conditions_of
 from autodiff.turning.cotangent import Cotangent, Sparse, Stored
 from autodiff.turning.gather import gather_expression
+from tedsl.analysis.canceling_steps import CanceledSteps
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
 from tedsl.lang.dtypes import INT32
@@ -33,6 +34,8 @@ from tedsl.lang.traverse import asked_inside, reads_of, rebuild_all, replaced, s
 
 __all__ = ["guards_swept", "scan_flows", "seeds_of"]
 
+NONE_CANCELED = CanceledSteps()
+
 
 def scan_flows(
     op: Operation,
@@ -41,15 +44,16 @@ def scan_flows(
     wanted: frozenset[int],
     kept: Mapping[Expr, Expr] = MappingProxyType({}),
     slopes: Slopes = MappingProxyType({}),
+    canceled: CanceledSteps = NONE_CANCELED,
 ) -> list[Flow]:
     """What a scan sends back to the tensors in `wanted`; `kept` says where nodes of its bodies are stored, `slopes`
-    what is known of their reductions.
+    what is known of their reductions, `canceled` by which of them the derivative is 0.
     """
     assert isinstance(op, Scan)
     handles = _handles(op, prefix, _reached(op, adjoints))
     own = {id(op.states[k]): k for k in handles}
     sums = sums_done(op)
-    found = _swept(op, handles, prefix, frozenset(own) | wanted, {**kept, **sums}, slopes)
+    found = _swept(op, handles, prefix, frozenset(own) | wanted, {**kept, **sums}, slopes, canceled)
     known = frozenset(sums.values())
     inner = [(own[id(s.read.tensor)], _on_outputs(op, s)) for s in found if id(s.read.tensor) in own]
     outer = [_on_outputs(op, s) for s in found if id(s.read.tensor) not in own]
@@ -81,21 +85,31 @@ def _swept(
     wanted: frozenset[int],
     kept: Mapping[Expr, Expr],
     slopes: Slopes,
+    canceled: CanceledSteps,
 ) -> list[ReadSite]:
     """What the bodies send back to each read; a phase of a packed scan has reads of its own, though equal ones."""
     if not op.parts:
         seeds = seeds_of((op.bodies[k], Read(h, (*prefix, *op.axes))) for k, h in handles.items())
-        return sweep(seeds, TRUE, {**kept, **_steps_done(op, dict(enumerate(op.bodies)), op.axes)}, wanted, slopes)
-    found: list[ReadSite] = []
-    for number, inside, bodies in cases_of(op):
+        return sweep(
+            seeds,
+            TRUE,
+            {**kept, **_steps_done(op, dict(enumerate(op.bodies)), op.axes)},
+            wanted,
+            slopes,
+            canceled.nodes,
+        )
+    found: list[list[ReadSite]] = []
+    parts = set(canceled.parts)  # that somebody asks for, if only those are swept
+    for number, inside, bodies in reversed(cases_of(op)):
         here = tuple(Const(number, INT32) if a is op.steps[-1] else a for a in op.axes)
-        own = {k: h for k, h in handles.items() if k in bodies}
+        own = {k: h for k, h in handles.items() if k in bodies and (not canceled.nodes or (k, number) in parts)}
         seeds = seeds_of((bodies[k], Read(h, (*prefix, *here))) for k, h in own.items())
-        found += [
-            ReadSite(s.read, s.adjoint, asked_inside(inside, s.condition), s.axes)
-            for s in sweep(seeds, TRUE, {**kept, **_steps_done(op, bodies, here)}, wanted, slopes)
-        ]
-    return found
+        values = {**kept, **_steps_done(op, bodies, here)}
+        sites = sweep(seeds, TRUE, values, wanted, slopes, canceled.nodes)
+        read = (op.part_of(s.read) for s in sites)
+        parts.update((p.output, p.phase) for p in read if p is not None)
+        found.insert(0, [ReadSite(s.read, s.adjoint, asked_inside(inside, s.condition), s.axes) for s in sites])
+    return [site for case in found for site in case]
 
 
 def guards_swept(op: Scan) -> dict[Expr, Expr]:

@@ -23,6 +23,7 @@ from autodiff.rules.sweep import sweep
 from autodiff.turning.asking import askable
 from autodiff.turning.cotangent import LastStep
 from autodiff.turning.reached import has_poles, is_steady
+from tedsl.analysis.canceling_steps import canceling_within
 from tedsl.lang import functions as fn
 from tedsl.lang.errors import GradientError
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Read, Reduce
@@ -35,8 +36,19 @@ from tedsl.lang.tensor import Compute, Extern, Operation, Scan, Scatter, Tensor
 __all__ = ["flows_of", "winner_of"]
 
 
-def flows_of(op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int]) -> list[Flow]:
-    """What `op` sends back to the tensors with ids in `wanted`, given the adjoints of its outputs (by number)."""
+def flows_of(
+    op: Operation, adjoints: Cotangents, prefix: tuple[Axis, ...], wanted: frozenset[int],
+    readers: Iterable[Operation] | None = None,
+) -> list[Flow]:  # fmt: skip
+    """What `op` sends back to the tensors with ids in `wanted`, given the adjoints of its outputs (by number).
+
+    `readers`: all that may read it, where these are known.
+    """
+    if isinstance(op, Scan) and readers is not None:
+        check_no_rules(op)
+        return scan_flows(
+            op, adjoints, prefix, wanted, slopes=slopes_of(op, guards_swept(op)), canceled=canceling_within(op, readers)
+        )
     return RULES[type(op)](op, adjoints, prefix, wanted)
 
 

@@ -47,15 +47,17 @@ def sweep(
     values: Mapping[Expr, Expr],
     wanted: frozenset[int] | None = None,
     slopes: Slopes = MappingProxyType({}),
+    canceled: Set[Expr] = frozenset(),
 ) -> list[ReadSite]:
     """The read sites below the roots `seeds` (root -> its adjoint), used where `condition` holds.
 
     `values` names nodes whose value is stored (a forward output) and need not be computed again; `wanted` holds the
-    ids of the tensors whose reads matter (all when None); `slopes` are those of reductions (`rules.slopes`).
+    ids of the tensors whose reads matter (all when None); `slopes` are those of reductions (`rules.slopes`),
+    `canceled` the nodes by which the derivative is 0.
     """
     roots = tuple(seeds)
     order = topological(roots)
-    active = _active(order, wanted)
+    active = _active(order, wanted, canceled)
     reach = _Reach(order, guards_of(roots))
     stored = _values(order, values)
     # Per node, its adjoint in each scope: the reduction axes around the use.
@@ -217,11 +219,11 @@ def _values(order: list[Expr], known: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
     return new
 
 
-def _active(order: list[Expr], wanted: frozenset[int] | None) -> set[Expr]:
+def _active(order: list[Expr], wanted: frozenset[int] | None, canceled: Set[Expr]) -> set[Expr]:
     """The float nodes below which a wanted tensor is read."""
     active: set[Expr] = set()
     for node in order:
-        if not node.dtype.is_float or (isinstance(node, Apply) and node.fn in PIECEWISE_CONSTANT):
+        if node in canceled or not node.dtype.is_float or (isinstance(node, Apply) and node.fn in PIECEWISE_CONSTANT):
             continue
         if isinstance(node, Read):
             if wanted is None or id(node.tensor) in wanted:

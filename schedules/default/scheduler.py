@@ -443,8 +443,9 @@ def _patterns(rw: Rewriting, plan: Plan, machine: Machine, *, apart: bool) -> li
         plan_gpu(rw, costs_of(rw.stages, kept, rw.planned, machine))
     else:
         if apart:
-            # What combines parts goes with them, whatever the vectors: inlined, it would take them to its readers.
-            kept |= {op for op in rw.stages if rw.kinds.get(op.name) == "tree" or op.name in rw.totals}
+            # What combines parts goes with them, whatever the vectors: inlined, it would take them to its readers. So
+            # does a reduction that is a copy of one over other axes, which its readers would all be one kernel with.
+            kept |= {op for op in rw.stages if rw.kinds.get(op.name) in ("tree", "copied") or op.name in rw.totals}
             kept |= widely_read(rw.stages, kept, rw.planned, machine)
         chosen = with_cases(rw.stages, machine) - kept
         kept |= each_with_cases(rw.stages, chosen)

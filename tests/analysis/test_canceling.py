@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 import tedsl as te
 from tedsl.analysis.canceling import canceling
-from tedsl.lang.traverse import stages_of
+from tedsl.lang.expr import Reduce
+from tedsl.lang.traverse import stages_of, topological
 
 ROWS, COLUMNS = 3, 4
 Program = Callable[[te.Tensor, te.Tensor], te.Tensor]
@@ -214,3 +215,83 @@ def test_overrides_are_followed() -> None:
     assert any("winner" in op.name for op in stages_of([grads[0]]))
     below = te.differentiate(y, [x], head=te.placeholder((ROWS, COLUMNS), name="h"), override={top: lambda *_: [None]})
     assert not any("winner" in op.name for op in stages_of([below[0]]))
+
+
+STEPS = 3
+Step = Callable[[te.Tensor], te.Tensor]
+
+
+def shifted(axis: int, top: Callable[[te.Tensor], te.Tensor] = lambda m: m) -> Step:
+    def step(z: te.Tensor) -> te.Tensor:
+        m = top(z.max(axis, keepdims=True))
+        return te.log(te.exp(z - m).sum(axis)) + m.squeeze(axis)
+
+    return step
+
+
+def sinkhorn(k: te.Tensor, along: Step, down: Step) -> te.Tensor:
+    def step(f: te.Tensor, g: te.Tensor, t: te.Expr) -> tuple[te.Tensor, te.Tensor]:
+        before = te.where(t == 0, te.zeros((COLUMNS,)), g[t - 1])
+        now = -along(k + before[None])
+        return now, -down(k + now[:, None])
+
+    f, g = te.scan([(STEPS, ROWS), (STEPS, COLUMNS)], step)
+    return te.sin(f[STEPS - 1]).sum() + (g[STEPS - 1] * g[STEPS - 1]).sum()
+
+
+def flowing_back(k: te.Tensor, loss: te.Tensor) -> set[str]:
+    """The kinds of reductions that the gradient is made of."""
+    stages = stages_of(list(te.differentiate(loss, [k])))
+    before = set(stages_of([loss]))
+    nodes = [n for op in stages if op not in before for n in topological(op.expressions)]
+    return {n.reducer.kind for n in nodes if isinstance(n, Reduce)}
+
+
+@pytest.mark.parametrize("way", ["library", "by hand"])
+def test_maxima_within_steps_send_nothing_back(way: str) -> None:
+    k = te.placeholder((ROWS, COLUMNS), "float64", name="k")
+    steps = [lambda z, a=a: te.logsumexp(z, a) if way == "library" else shifted(a)(z) for a in (1, 0)]
+    loss = sinkhorn(k, *steps)
+    stopped = sinkhorn(k, shifted(1, te.stop_gradient), shifted(0, te.stop_gradient))
+    assert flowing_back(k, loss).isdisjoint({"argmax"})
+    a = np.random.default_rng(0).normal(size=(ROWS, COLUMNS)) * 3
+    found, wanted = (te.interpret(te.differentiate(y, [k])[0], {k: a}) for y in (loss, stopped))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    kernel = te.build([k], te.differentiate(loss, [k])[0])
+    np.testing.assert_allclose(kernel(a), wanted, rtol=1e-12)
+    assert te.gradcheck(lambda k: (te.differentiate(sinkhorn(k, *steps), [k])[0] ** 2).sum(), a).ok
+
+
+def test_a_maximum_that_a_step_leaves_behind_is_followed() -> None:
+    k = te.placeholder((ROWS, COLUMNS), "float64", name="k")
+    loss = sinkhorn(k, shifted(1), lambda z: z.max(0))
+    assert "argmax" in flowing_back(k, loss)
+    twice = sinkhorn(k, shifted(1), lambda z: te.log(te.exp(z - z.max(0, keepdims=True)).sum(0)))
+    a = np.random.default_rng(1).normal(size=(ROWS, COLUMNS))
+    for down in (lambda z: z.max(0), lambda z: te.log(te.exp(z - z.max(0, keepdims=True)).sum(0))):
+        assert te.gradcheck(lambda k, down=down: sinkhorn(k, shifted(1), down), a).ok
+    assert "argmax" in flowing_back(k, twice)
+
+
+def test_a_maximum_that_the_next_step_reads_is_followed() -> None:
+    x = te.placeholder((STEPS, COLUMNS), "float64", name="x")
+
+    def step(s: te.Tensor, m: te.Tensor, t: te.Expr) -> tuple[te.Tensor, te.Tensor]:
+        before = te.where(t == 0, te.zeros(()), m[t - 1])
+        top = (x[t] - before).max()
+        return te.log(te.exp(x[t] - top).sum()) + top, top
+
+    s, m = te.scan([(STEPS,), (STEPS,)], step)
+    assert "argmax" in flowing_back(x, s.sum())
+    a = np.random.default_rng(2).normal(size=(STEPS, COLUMNS))
+
+    def loss(x: te.Tensor) -> te.Tensor:
+        def step(s: te.Tensor, m: te.Tensor, t: te.Expr) -> tuple[te.Tensor, te.Tensor]:
+            before = te.where(t == 0, te.zeros(()), m[t - 1])
+            top = (x[t] - before).max()
+            return te.log(te.exp(x[t] - top).sum()) + 2 * top, top
+
+        s, m = te.scan([(STEPS,), (STEPS,)], step)
+        return s.sum() + m.sum()
+
+    assert te.gradcheck(loss, a).ok

@@ -178,3 +178,14 @@ def test_single_numbers_that_are_made_of_the_same_are_one_part_or_a_few(taps: in
     numbers = [names for names in found if not any("add" in name or "cos" in name for name in names)]
     assert sum(name.startswith("mul") for names in numbers for name in names) == taps
     assert len(numbers) == -(-taps // 16)
+
+
+def test_reductions_that_keep_their_axis_are_parts_of_their_own() -> None:
+    """Each is a reduction without that axis, and a copy, which its readers would have taken along into one kernel."""
+    x = te.placeholder((200, 180), name="x")
+    y = x
+    for k in range(4):
+        y = y - te.logsumexp(y, k % 2, keepdims=True)
+    found = stages([x], [te.differentiate(y.sum(), [x])[0]])
+    assert len(found) >= 8
+    assert max(map(len, found)) <= 16

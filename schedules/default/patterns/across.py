@@ -183,6 +183,7 @@ def _copied(
     fresh = {a: Axis(a.name, a.extent) for a in axes}
     body = Read(rw.new.get(made.output(), made.output()), tuple(fresh[a] for a in made.axes))
     copy = replace(made, name=rw.name(name), axes=tuple(fresh.values()), bodies=(body,), _outputs={})
+    rw.kinds[copy.name] = "copied"
     rw.add(copy, original)
 
 
