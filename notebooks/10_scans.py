@@ -71,14 +71,14 @@ guess = [np.array([0.5, 0.0]), np.array(1.0)]
 momentum = [np.zeros(2), np.zeros(())]
 variance = [np.zeros(2), np.zeros(())]
 history = []
-for k in range(1500):
+for k in range(400):
     value, *slopes = kernel(noise, *guess, target)
     history.append(float(value))
     for p in range(2):  # Adam
         momentum[p] = 0.9 * momentum[p] + 0.1 * slopes[p]
         variance[p] = 0.99 * variance[p] + 0.01 * slopes[p] ** 2
         corrected = momentum[p] / (1 - 0.9 ** (k + 1)), variance[p] / (1 - 0.99 ** (k + 1))
-        rate = 0.02 * (1 - k / 1500)
+        rate = 0.02 * (1 - k / 400)
         guess[p] = guess[p] - rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-9)
 
 print("found", guess[0].round(3), guess[1].round(3), "for", *truth)

@@ -15,7 +15,7 @@ from dataclasses import field, fields
 from functools import reduce
 from inspect import Signature, signature
 from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ __all__ = [
     "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
     "momentum_step", "sgd_step", "train_step",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 
 def _stepped(shape: Any, element: Callable[..., tuple[Any, ...]], *old: te.Tensor) -> tuple[te.Tensor, ...]:
@@ -200,6 +202,15 @@ def _itself(self: Any, memo: object = None) -> Any:
     return self
 
 
+def _of_fields(made: type[T]) -> type[T]:
+    """The class with the signature that its fields give it; `__new__` takes all and looks at it first."""
+    told = signature(made.__init__)
+    _, *own = told.parameters.values()
+    made.__signature__ = told.replace(parameters=own)  # type: ignore[attr-defined]
+    return made
+
+
+@_of_fields
 @dataclass(frozen=True)
 class SGD:
     """Gradient descent, with momentum unless that is 0.
@@ -240,6 +251,7 @@ class SGD:
         return tuple(momentum_step(param, grad, slots[0], rate, self.momentum, self.nesterov, self.weight_decay))
 
 
+@_of_fields
 @dataclass(frozen=True)
 class Adam:
     """Adam, or AdamW with decoupled=True.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from typing import Any
 
@@ -637,3 +638,9 @@ def test_schedules_are_functions_of_the_step() -> None:
     with pytest.raises(AttributeError, match="the rate is that of the optimizer"):
         optim.State((), (), 0).lr
     assert te.jit(lambda t: te.minimum(t / 100, 1.0) * 1e-3)(np.array(3)) == pytest.approx(3e-5)
+
+
+@pytest.mark.parametrize("made", [optim.SGD, optim.Adam])
+def test_the_signature_of_an_optimizer_is_that_of_its_fields(made: Any) -> None:
+    told = inspect.signature(made).parameters
+    assert {name: p.default for name, p in told.items()} == {f.name: f.default for f in dataclasses.fields(made)}

@@ -19,22 +19,26 @@ MASKED = 0.10
 SIZE = 6
 
 LAW = """\
-The catalog of `tests/autodiff/catalogue`, differentiated by every input with a head, each program at a realistic size and counted by
-`te.work`. Written by `python -m tests.autodiff.catalogue`; `tests/autodiff/inversion/test_catalogue_cost.py` holds each line to the law:
+These are the programs of `tests/autodiff/catalogue` at realistic sizes, each differentiated with respect to all of its inputs, with a
+head. `te.work` counts what the forward program and its adjoints do. `python -m tests.autodiff.catalogue` writes the table, and
+`tests/autodiff/inversion/test_catalogue_cost.py` holds each line to these rules:
 
-- **operations** (flops, or iterations where there are more: a point that only copies is one operation) of all adjoints, with every
-  stage they need and the forward program does not have, are at most 4 times those of the forward program. Writing each element of
-  the gradients once is not counted: an n x n input has n x n gradients also where only its diagonal is read.
-- **iterations** of the adjoints, again beyond one per element of the gradients, are at most 4 times those of the forward program,
-  counted once for each read of one tensor that a forward point has: taps that a body spells out are that many reads.
-  One line has more: a reducer that is taken apart has small stages, which are computed where they are read.
-- **masked** iterations (their guard is false) are at most 10 % inside, that is, beside the border. The border is what thins out as
-  1/n: with m(n) the masked fraction at size n, `2 m(2n) - m(n)` is the part that stays at any size.
-- **scatters** are left only where an index is data.
+- **Operations.** The adjoints take at most 4 times the operations of the forward program. Operations are flops, or iterations if there
+  are more of these: a point that only copies is one operation. All stages count that the adjoints need and the forward program does not
+  have. Writing each element of the gradients once does not count: an n x n input has n x n gradients even if only its diagonal is read.
+- **Iterations.** Beyond one for each element of the gradients, the adjoints take at most 4 times the iterations of the forward program.
+  Where a forward point reads one tensor several times, as a stencil that is written out does, its iterations count that many times.
+  One line takes more: a reducer that is taken apart has small stages, which are computed where they are read.
+- **Masked iterations**, whose guard is false, are at most 10% away from the border. Those at the border become rare as 1/n: if m(n) is
+  the masked fraction at size n, then `2 m(2n) - m(n)` is the part that stays at any size.
+- **Scatters** are left only where an index is data.
 
-Columns: iterations of the forward program and of the adjoints, elements of the gradients, (iterations - elements) / forward;
-flops of both, operations of the adjoints / of the forward program; masked at this size and inside; reads turned into gathers, left as
-scatters.
+The columns, from left to right:
+
+- iterations of the forward program, and of the adjoints; elements of the gradients; the ratio (of the adjoints - elements) / iterations
+- flops of the forward program, and of the adjoints; the ratio of their operations
+- masked iterations at this size, and inside, away from the border
+- reads that became gathers, and reads that stayed scatters
 """
 
 

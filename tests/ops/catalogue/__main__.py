@@ -13,15 +13,16 @@ TABLE = Path(__file__).parents[3] / "docs" / "ops_cost_table.md"
 TEXT = """\
 # What the adjoints of operators cost
 
-The catalog `te.ops`, counted as in [What adjoints cost](cost_table.md) and held to the same law by `tests/ops/test_catalogue.py`. Lines that
-break it are listed below the table, with the reason. Written by `python -m tests.ops.catalogue`.
+These are the operators of `te.ops`, counted as in [What adjoints cost](cost_table.md), which explains the columns. `python -m
+tests.ops.catalogue` writes the table, and `tests/ops/test_catalogue.py` holds each line to the same rules. Lines that break one are listed
+below the table, with the reason.
 """
 
 
 def main() -> None:
     costs = [cost_of(e) for e in CATALOGUE]
     above = "".join(f"- {name}: {reason}\n" for name, reason in ABOVE_THE_LAW.items())
-    TABLE.write_text(f"{TEXT}\n{table(costs)}\n\nLines that break the law:\n\n{above}")
+    TABLE.write_text(f"{TEXT}\n{table(costs)}\n\nLines that break a rule:\n\n{above}")
     sys.stdout.write(f"{len(costs)} lines written to {TABLE}\n")
 
 
