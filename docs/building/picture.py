@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import html
+import re
 import subprocess
 import tempfile
 from pathlib import Path
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 import tedsl as te
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 SIZE = "820,612"
 GROUND = {"light": "#ffffff", "dark": "#0d1117"}
+TEXT = "Description"  # the entry of a PNG that says what is on it
 
 
 def shown() -> str:
@@ -25,6 +29,12 @@ def shown() -> str:
     y = te.compute((31, 31), lambda i, j: te.sum(lambda p, q: x[2 * i + p, 2 * j + q] * w[p, q]), name="y")
     head = te.placeholder((31, 31), name="g")
     return te.display.html(te.differentiate([y], [x, w], head=[head]))
+
+
+def text_of(page: str) -> str:
+    """What a page says, without its style and without what is folded, which names files."""
+    unseen = r"<style>.*?</style>|<details>.*?</details>|<[^>]*>"
+    return " ".join(html.unescape(re.sub(unseen, " ", page, flags=re.DOTALL)).split())
 
 
 def main() -> None:
@@ -47,7 +57,9 @@ def main() -> None:
             target = FOLDER / f"gradient-{theme}.png"
             command = ["chromium", *flags, f"--window-size={SIZE}", f"--screenshot={target}", page.as_uri()]
             subprocess.run(command, check=True, capture_output=True)
-            Image.open(target).convert("RGB").quantize(48).save(target, optimize=True)
+            about = PngInfo()
+            about.add_text(TEXT, text_of(body))  # a test compares it with what is shown now
+            Image.open(target).convert("RGB").quantize(48).save(target, optimize=True, pnginfo=about)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,15 @@ def test_plots_are_shown_and_not_told() -> None:
     assert "<animate" in found["te.display.trace"]
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_of_the_readme_shows_what_notebooks_show(theme: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    from docs.building import picture
+
+    about = image.open(picture.FOLDER / f"gradient-{theme}.png").text
+    assert about.get(picture.TEXT) == picture.text_of(picture.shown()), "run python docs/building/picture.py"
+
+
 def test_every_public_name_has_an_example() -> None:
     told = {name for path in shown.files() for names, _, _ in shown.cells(path) for name in names}
     wanted = set(reference.named())
