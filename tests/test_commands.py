@@ -37,6 +37,11 @@ def _(y, inputs, head):
 
 
 @te.op
+def edged(x):
+    return te.compute((x.shape[0] - 1,), lambda i: x[i] * x[1])
+
+
+@te.op
 def histogram(at, x):
     p = te.reduce_axis(x.shape[0], "p")
     return te.scatter((3,), p, at[p], x[p])
@@ -80,6 +85,17 @@ def test_check_tells_right_from_wrong(ops: str, capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert "from my_ops import wrong" in printed
     assert "no shape was given" not in printed
+
+
+def test_check_takes_sizes_and_advises_them_as_it_takes_them(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"{ops}:edged", "n", "--examples", "30"]) == 1
+    printed = capsys.readouterr().out
+    assert "n is 1 here; if that is too small, say so: --sizes n=3:9" in printed
+    assert main(["check", f"{ops}:edged", "n", "--examples", "10", "--sizes", "n=3:9"]) == 0
+    assert main(["check", f"{ops}:swish", "n m", "--examples", "5", "--sizes", "n=3", "m=2:4"]) == 0
+    for wrong, told in (("n", "--sizes takes n=3:9 or n=5, found 'n'"), ("k=3", "names 'k'")):
+        with pytest.raises(SystemExit, match=told):
+            main(["check", f"{ops}:edged", "n", "--sizes", wrong])
 
 
 def test_check_without_shapes_says_what_it_drew(ops: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import argparse
 import ast
 import importlib.util
 import inspect
+import re
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 HELP = "a Python file and a name in it, ops.py:swish"
 SECONDS = 1.0  # how long `bench` measures
+# How `check_op` writes sizes.
+_ADVISED, _SIZES = re.compile(r"sizes=\{([^}\n]*)\}(?!,)"), re.compile(r'"(\w+)": \((\d+), (\d+)\)')
 PROFILED = 1000  # calls, of those that fit into that time
 
 
@@ -28,6 +31,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check.add_argument(
         "shapes", metavar="SHAPE", nargs="*", help="of each array: 'n m', 'n:int32<m' for integers below m"
     )
+    check.add_argument(
+        "--sizes", metavar="NAME=LEAST:MOST", nargs="+", action="extend", default=[],
+        help="the extents that a name may take: n=3:9, or n=5 (else 1 to 5)",
+    )  # fmt: skip
     check.add_argument("--examples", type=int, default=100, help="how many cases are drawn (100)")
     check.add_argument("--seed", type=int, default=0, help="another number, other cases")
     check.set_defaults(run=_check)
@@ -52,14 +59,31 @@ def _check(options: argparse.Namespace) -> int:
 
     try:
         arrays = [_described(text) for text in options.shapes]
+        sizes = dict(map(_sizes_of_name, options.sizes)) or None
         report = check_op(
-            _found(options.what), *arrays, examples=options.examples, seed=options.seed, raise_exception=False
-        )
+            _found(options.what), *arrays, sizes=sizes, examples=options.examples, seed=options.seed,
+            raise_exception=False,
+        )  # fmt: skip
     except (TypeError, ValueError) as error:
-        told = str(error).partition(": ")[2] if str(error).startswith("check_op at ") else error
-        raise SystemExit(f"tedsl: {options.what}: {told}") from None
-    print(report if report.ok else report.failure)
+        told = str(error).partition(": ")[2] if str(error).startswith("check_op at ") else str(error)
+        raise SystemExit(f"tedsl: {options.what}: {_as_options(told)}") from None
+    print(report if report.ok else _as_options(str(report.failure)))
     return 0 if report.ok else 1
+
+
+def _sizes_of_name(text: str) -> tuple[str, int | tuple[int, int]]:
+    """What `--sizes` says: "n=3:9", "n=5"."""
+    name, _, sizes = text.partition("=")
+    numbers = sizes.split(":")
+    if not name.isidentifier() or len(numbers) > 2 or not all(map(str.isdecimal, numbers)):
+        raise ValueError(f"--sizes takes n=3:9 or n=5, found {text!r}")
+    least, most = int(numbers[0]), int(numbers[-1])
+    return name, least if len(numbers) == 1 else (least, most)
+
+
+def _as_options(text: str) -> str:
+    """Advice as it is for this command, where it is for the function."""
+    return _ADVISED.sub(lambda found: "--sizes " + _SIZES.sub(r"\1=\2:\3", found[1]).replace(",", ""), text)
 
 
 def _described(text: str) -> Any:

@@ -28,6 +28,8 @@ from tedsl.lang.printing import abridged, kind_of, names_in, program_text
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.op import Op
+from tedsl.ops.optim import FunctionStep
 from tedsl.testing.report import CheckReport
 
 __all__ = ["Shown", "graph", "html", "latex", "parts_of", "program"]
@@ -319,6 +321,35 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     yield details("loops, as they run", nest_tree(nest), nest.count("\n") < MOST_OPEN)
 
 
+def _op(op: Op) -> Iterator[str]:
+    """A function of arrays: its signature; for each shape that it was called on, arrays, kernels and formulas."""
+    title = op.signature.label or op.name
+    yield section(f"<b>{escape(title)}</b>", badge("function" if op.signature.label else "operator", "blue"))
+    told = op.signature.annotated if op.signature.label is None else str(op.signature.title)
+    yield f"<pre>{escape(told)}</pre>"
+    traces = [(d, traced) for d in op.definitions for traced in dict.fromkeys(d.traces.values())]
+    if not traces:
+        yield '<p class="te-mute">not called on arrays yet</p>'
+    for definition, traced in traces[:MOST_TITLES]:
+        names = names_in(stages_of(traced.outputs))
+        rows = [[badge("in", "green"), f"<b>{escape(names.of(t))}</b>", _typed(t)] for t in traced.inputs]
+        rows += [[badge("out", "blue"), f"<b>{escape(names.of(t))}</b>", _typed(t)] for t in traced.outputs]
+        spoken = definition.template.statics.items()
+        rows += [[badge("given"), f"<b>{escape(k)}</b>", code(f"{v!r:.60}")] for k, v in spoken]
+        yield table(("", "array", "type"), rows)
+        yield "".join(
+            f'<p class="te-mute">compiled in {k.stats.compile_ms:.0f}&#8239;ms for {escape(target)}</p>'
+            for target, k in traced.kernels.items()
+        )
+        yield details("the program", "".join(_stages(traced.outputs, stages_of(traced.outputs))))
+    if len(traces) > MOST_TITLES:
+        yield f'<p class="te-mute">and for {_plural(len(traces) - MOST_TITLES, "more shape")}</p>'
+
+
+def _step_of(step: FunctionStep) -> Iterator[str]:
+    return _op(step.program)
+
+
 def _stats(stats: Stats) -> Iterator[str]:
     yield section("<b>stats</b>", badge(f"compiled in {stats.compile_ms:.0f} ms", "blue"))
     if stats.phases:
@@ -412,4 +443,5 @@ _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
     Comparison: _comparison, Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work,
     CheckReport: _check_report, ProgramReport: _steps, Profile: _profile, Stats: _stats,
+    Op: _op, FunctionStep: _step_of,
 }  # fmt: skip

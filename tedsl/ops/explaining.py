@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import compress
 
@@ -16,6 +17,9 @@ from tedsl.ops.saving import Saving, kept_by, saving_of
 from tedsl.ops.shapes import Spec
 
 __all__ = ["OpExplanation", "explanation_of"]
+
+WIDTH = 100  # of a line
+_ITEM = re.compile(r"(?<=,) (?![^\[]*\])")  # what lies between two parts of a list; shapes stay whole
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class OpExplanation:
 
 
 def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
-    """All that is known of an op."""
+    """All that is known of an op, in lines that are not long."""
     lines = [title]
     for definition in definitions:
         first = {id(traced): specs for specs, traced in reversed(definition.traces.items())}
@@ -41,11 +45,26 @@ def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
                 continue
             lines += [f"  {_call(definition, traced)}", *(f"    {line}" for line in _about(definition, specs, traced))]
         lines += [f"  {line}" for line in (*_numbers("", definition), *_made(definition))]
-    return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))
+    lines = lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]
+    return OpExplanation("\n".join(part for line in lines for part in _wrapped(line)))
+
+
+def _wrapped(line: str) -> Iterator[str]:
+    """A line in as many as it needs, broken between the parts of a list."""
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    first, *parts = _ITEM.split(line)
+    for part in parts:
+        if len(first) + len(part) < WIDTH:
+            first = f"{first} {part}"
+        else:
+            yield first
+            first = indent + part
+    yield first
 
 
 def _call(definition: Definition, traced: TracedRoutine) -> str:
-    statics = [f"{k}={v!r}" for k, v in definition.template.statics.items()]
+    spoken = (k for k in definition.template.statics if k not in definition.signature.unspoken)
+    statics = [f"{k}={definition.template.statics[k]!r}" for k in spoken]
     arguments = ", ".join([*map(repr, traced.inputs), *statics])
     return f"({arguments}) -> ({', '.join(map(repr, traced.outputs))})"
 
@@ -54,6 +73,8 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
     symbols = ", for all extents" if traced.is_symbolic else ""
     yield f"forward: {_state(traced)}{symbols}"
     yield from _widened(traced)
+    if definition.signature.is_last:
+        return
     if definition.author.vjp is not None:
         yield "reverse derivative: def_vjp"
     elif definition.author.jvp is not None:

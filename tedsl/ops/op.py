@@ -25,6 +25,7 @@ from tedsl.lang.dtypes import dtype_of_array
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import by_name
+from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables
 from tedsl.ops.compiling import OPS, compiling
@@ -108,7 +109,7 @@ _ELSEWHERE = {
 }
 
 
-class Op:
+class Op(Rich):
     """A function of tensors and static arguments that also runs on arrays."""
 
     __qualname__: str
@@ -223,7 +224,14 @@ class Op:
 
     def explain(self) -> OpExplanation:
         """What the op was specialized for, what its forward pass keeps for the backward pass, what is compiled."""
-        return explanation_of(f"op {self.signature.annotated}", list(self._definitions.values()))
+        named = self.signature.label is None
+        title = f"op {self.signature.annotated}" if named else self.signature.title
+        return explanation_of(title, self.definitions)
+
+    @property
+    def definitions(self) -> list[Definition]:
+        """The function with each of the static arguments that it was called with."""
+        return list(self._definitions.values())
 
     def definition(self, template: Template) -> Definition:
         """The function with the static arguments of a template."""

@@ -23,17 +23,18 @@ from autodiff import differentiate
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype, dtype_of_array
-from tedsl.lang.errors import brief, user_location
+from tedsl.lang.errors import MissingKeyError, brief, user_location
 from tedsl.lang.foreign import values_of
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import made_again
 from tedsl.lang.reducing import widened_float
+from tedsl.lang.rich import Rich
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_integer, check_same_shape, refuse, wide_of
 from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_stepped, init, update
-from tedsl.ops.op import op
+from tedsl.ops.op import Op, op
 from tedsl.ops.optimizer_options import OPTIONS, at_rate, check_bound, check_made, check_options, rate_of, written
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.purity import called, with_called_parts
@@ -332,7 +333,10 @@ def __dir__() -> list[str]:
 
 
 class State(NamedTuple):
-    """Parameters, what the optimizer keeps for each, and how many steps were done."""
+    """Parameters, what the optimizer keeps for each, and how many steps were done: state.params, or state["params"].
+
+    te.load(path) gives what te.save wrote of one as a dict of these, with which a step goes on as well.
+    """
 
     params: Any
     slots: Any
@@ -340,6 +344,14 @@ class State(NamedTuple):
 
     def __repr__(self) -> str:
         return f"State after {self.steps} steps, params {each_leaf(self.params, _kind)!r}"
+
+    def __getitem__(self, key: Any) -> Any:
+        """Also by name, as in the dict that te.load gives."""
+        if not isinstance(key, str):
+            return tuple.__getitem__(self, key)
+        if key in self._fields:
+            return getattr(self, key)
+        raise MissingKeyError(f"a State has {', '.join(map(repr, self._fields))}, found {key!r}, at {user_location()}")
 
     def __getattr__(self, name: str) -> Any:
         hint = f"; the rate is that of the optimizer: {_SCHEDULES}" if name in ("lr", "rate", "learning_rate") else ""
@@ -472,7 +484,7 @@ class TrainStep:
             )
 
 
-class FunctionStep:
+class FunctionStep(Rich):
     """A step of a function of nested parameters: `loss, state = step(state, *data)`, compiled once for given shapes.
 
     Each step makes arrays of its own: a state stays what it was and may be used again.
@@ -494,7 +506,7 @@ class FunctionStep:
                 raise AttributeError(
                     f"{error}: a state from te.load has dicts for dataclasses, unless told by te.load(path, like=state)"
                 ) from error
-            count, kept = slots["count"] + 1, _tensors(params)
+            count, kept = (slots["count"] + 1).named("count"), _tensors(params)
             own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
             given = at_rate(optimizer, rate), kept, _tensors(gradients), own, count, clip
             news = called(_advanced, given)
@@ -504,7 +516,7 @@ class FunctionStep:
         step.__name__ = f"step_of_{name_of(f)}"
         unspoken = _as_parameters_of(f, step)
         self.function, self.optimizer, self._run = f, optimizer, jit(with_called_parts(step), **worth)
-        self._run.signature.unspoken = unspoken
+        self._run.signature.unspoken, self._run.signature.is_last = unspoken, True
         self._run.signature.label = f"train_step of {name_of(f)}"
         self.options = {"has_aux": has_aux, "clip": clip, **worth}
 
@@ -520,8 +532,14 @@ class FunctionStep:
         return f"train_step({name_of(self.function)}, {self.optimizer})"
 
     def explain(self) -> OpExplanation:
-        """What was compiled, for which shapes, and what its derivatives became."""
-        return self._run.explain()
+        """What was compiled, and for which shapes."""
+        told: OpExplanation = self.program.explain()
+        return told
+
+    @property
+    def program(self) -> Op:
+        """The step as a function of parameters, what the optimizer keeps, its rate and the data."""
+        return self._run
 
     def start(self, params: Any) -> State:
         """The first state, from a nest of arrays and numbers: dicts, lists, tuples and dataclasses."""

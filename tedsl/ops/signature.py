@@ -73,6 +73,7 @@ class Signature:
 
     unspoken: frozenset[str] = frozenset()
     label: str | None = None  # what people know it by, who did not make it by te.op
+    is_last: bool = False  # whether nobody differentiates it
     derives: bool = False  # whether the function is made of one that people gave, which it calls by `purity.called`
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:

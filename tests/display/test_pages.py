@@ -76,6 +76,28 @@ def of_failure() -> Any:
     return te.testing.check_op(te.tanh, "n", vjp=lambda y, xs, h: h, checks="gradient", raise_exception=False)
 
 
+@te.op
+def softened(x: Any, w: Any, by: float = 2.0) -> Any:
+    return te.tanh(x @ w) * by
+
+
+def of_op() -> Any:
+    softened(np.ones((3, 4), "float32"), np.ones((4, 2), "float32"), by=1.5)
+    return softened
+
+
+def of_jit() -> Any:
+    f = te.jit(lambda a: a["left"] * 2 + a["right"])
+    f({"left": np.ones(3), "right": np.ones(3)})
+    return f
+
+
+def of_step() -> Any:
+    step = te.ops.optim.train_step(lambda p, x: ((x * p["w"]) ** 2).sum(), optimizer=te.ops.optim.SGD(0.1))
+    step(step.start({"w": np.ones(3, "float32")}), np.ones(3, "float32"))
+    return step
+
+
 def of_inversion() -> Any:
     y, r, n = sympy.symbols("y r n", integer=True)
     return invert([2 * y + r], {y: (0, n), r: (0, 3)}, [2 * n + 1])
@@ -88,6 +110,7 @@ PAGES: dict[str, Callable[[], Any]] = {
     "gradients": of_gradients, "explanation": lambda: of_gradients().explain(), "schedule": of_schedule,
     "stage": lambda: of_schedule()["conv"], "kernel": of_kernel, "stats": of_stats, "work": lambda: te.work(layer()[2]),
     "report": of_report, "check": of_failure, "inversion": of_inversion,
+    "op": of_op, "op not called": lambda: te.ops.group_norm, "jit": of_jit, "train step": of_step,
 }  # fmt: skip
 
 
@@ -199,7 +222,22 @@ def test_names_are_the_same_all_over_a_page() -> None:
 def test_formulas_stand_where_there_are_some(name: str) -> None:
     found = PAGES[name]()._repr_latex_()
     assert (found is None) == (
-        name in ("input", "explanation", "schedule", "stage", "kernel", "stats", "work", "report", "check")
+        name
+        in (
+            "input",
+            "explanation",
+            "schedule",
+            "stage",
+            "kernel",
+            "stats",
+            "work",
+            "report",
+            "check",
+            "op",
+            "op not called",
+            "jit",
+            "train step",
+        )
     )
 
 
@@ -308,3 +346,12 @@ def test_a_slider_shows_whatever_has_a_page_and_stays_small(monkeypatch: pytest.
     ):
         with pytest.raises((TypeError, ValueError), match=said):
             mistake()
+
+
+def test_a_function_of_arrays_shows_its_signature_its_arrays_and_its_formulas() -> None:
+    shown = text_of(rendered("op"))
+    for said in ("softened", "by: float = 2.0", "float32[3, 4]", "by1.5", "tanh", "compiled in"):
+        assert said in shown
+    assert "te.jit of <lambda>" in text_of(rendered("jit"))
+    assert "not called on arrays yet" in text_of(rendered("op not called"))
+    assert "train_step of <lambda>" in text_of(rendered("train step"))

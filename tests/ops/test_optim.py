@@ -396,6 +396,40 @@ def test_a_step_of_a_function_tells_what_was_compiled() -> None:
     assert "compiled in" in str(step.explain())
 
 
+def test_a_step_tells_in_short_lines_and_nothing_of_derivatives_that_nobody_takes() -> None:
+    def loss(p: Any, x: Any) -> Any:
+        return te.stack([((x * w) ** 2).sum() for w in p.values()]).mean()
+
+    step = optim.train_step(loss, optimizer=optim.Adam(0.1))
+    step(step.start({f"weights_{k}": np.ones(3, "float32") for k in range(4)}), np.ones(3, "float32"))
+    lines = str(step.explain()).splitlines()
+    assert lines[0] == "train_step of loss(p, x)"
+    assert max(map(len, lines)) <= 120
+    told = "\n".join(lines)
+    for word in ("derivative", "backward", "rate", "Any", "add :"):
+        assert word not in told
+    assert "count : int32[]" in told
+    assert "weights_3 : float32[3]" in told
+
+
+def test_a_state_is_read_by_name_as_what_is_loaded_of_it(tmp_path: Any) -> None:
+    step = optim.train_step(lambda p, x: ((x * p["w"]) ** 2).sum(), optimizer=optim.Adam(0.1))
+    _, state = step(step.start({"w": np.ones(3, "float32")}), np.ones(3, "float32"))
+    te.save(tmp_path / "state.npz", state)
+    loaded = te.load(tmp_path / "state.npz")
+    whole = te.load(tmp_path / "state.npz", like=state)
+    for found in (state, loaded, whole):
+        np.testing.assert_array_equal(found["params"]["w"], state.params["w"])
+        assert found["steps"] == 1
+        assert step(found, np.ones(3, "float32"))[1].steps == 2
+    np.testing.assert_array_equal(whole.params["w"], state.params["w"])
+    assert state[2] == 1
+    assert state[-1] == 1
+    assert [*state] == [state.params, state.slots, state.steps]
+    with pytest.raises(KeyError, match=r"a State has 'params', 'slots', 'steps', found 'lr', at .*test_optim.py"):
+        state["lr"]
+
+
 def test_a_state_prints_shapes_and_not_elements() -> None:
     state = optim.State({"w": np.zeros((3, 4), "float32"), "b": [np.zeros(4), 2]}, (), 7)
     assert repr(state) == "State after 7 steps, params {'w': float32[3, 4], 'b': [float64[4], 2]}"

@@ -19,8 +19,8 @@ class Stats(Rich):
 
     `phases` splits the milliseconds of the build: "schedule", "lower" to Halide's functions, "Halide" (with LLVM's
     optimizations), "LLVM" (its machine code), "load", and "elsewhere" where other processes compiled beside this one.
-    Threads that compile at the same time are added up, and a program of several kernels is scheduled before
-    `compile_ms` begins.
+    `compile_ms` is the time that passed; in `phases` threads that compile at the same time are added up. A program of
+    several kernels is scheduled before `compile_ms` begins.
     """
 
     compile_ms: float = 0.0
@@ -32,7 +32,8 @@ class Stats(Rich):
 
     def __str__(self) -> str:
         phases = ", ".join(f"{name} {ms:.0f}" for name, ms in self.phases.items())
-        built = f"compiled in {self.compile_ms:.0f} ms" + (f" ({phases})" if phases else "")
+        added = "of all threads: " if sum(self.phases.values()) > self.compile_ms else ""
+        built = f"compiled in {self.compile_ms:.0f} ms" + (f" ({added}{phases})" if phases else "")
         own = f"{readable(sum(self.buffers()))} of its own (temporaries: {self.temporaries})"
         copies = [f"  copied {name}: {why}" for name, why in self.copies]
         many = "1 copy" if len(copies) == 1 else f"{len(copies) or 'no'} copies"

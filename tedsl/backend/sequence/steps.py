@@ -70,6 +70,7 @@ class Steps:
         self._found, self._anew = saved, anew
         self._written = -1  # proofs kept so far
         self._apart_ms = 0.0  # of compiling in other processes
+        self._beside_ms = 0.0  # what threads that compile at the same time add up to, beyond the time that they took
         self._chains: dict[object, Chain] = {}
 
     def __deepcopy__(self, memo: object) -> Steps:
@@ -100,6 +101,9 @@ class Steps:
 
     @property
     def compile_ms(self) -> float:
+        return max(0.0, self._spent_ms() - self._beside_ms)
+
+    def _spent_ms(self) -> float:
         return sum(core.compile_ms for core in self.plan.kernels) + self._apart_ms
 
     @property
@@ -116,22 +120,24 @@ class Steps:
         ms = {core: _expected_ms(core) for core in missing} if len(missing) > 1 else {}
         rest = sum(ms.values()) - max(ms.values(), default=0.0)  # beside the longest
         counting, apart = set(missing) or set(forms), may_compile_apart(len(missing), rest)
+        begin, before = time.perf_counter(), self._spent_ms()
         with (
             collected_later(),
             keeping_meanwhile() if apart else nullcontext(),
             counted(f"compiling {self.program.name}", len(counting), "kernel") as done,
         ):
             if apart:
-                begin, before = time.perf_counter(), self.compile_ms
                 # The longest first, or all others end while one process compiles it.
                 order = sorted(missing, key=ms.__getitem__, reverse=True)
                 compile_apart([partial(core.forms.variant, forms[core]) for core in order], done, meanwhile=self.keep)
-                self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self.compile_ms - before)
+                self._apart_ms += (time.perf_counter() - begin) * 1e3 - (self._spent_ms() - before)
                 counting = set()
             with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
                 for core in pool.map(lambda core: (core.forms.variant(forms[core]), core)[1], forms):
                     if core in counting:
                         done()
+        if missing:
+            self._beside_ms += self._spent_ms() - before - (time.perf_counter() - begin) * 1e3
         self.keep()
 
     def _forms(self, wanted: Modes) -> dict[CompiledKernel, Form]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 
 import pytest
 
@@ -23,6 +24,21 @@ def test_a_single_kernel() -> None:
     assert 0 < sum(stats.phases.values()) <= stats.compile_ms
     for other in (copy.deepcopy(stats), pickle.loads(pickle.dumps(stats))):
         assert other.phases == stats.phases
+
+
+def test_threads_that_compile_at_the_same_time_take_the_time_that_passed() -> None:
+    x = te.placeholder((43, 41), name="x")
+    outputs = []
+    for k in range(3):
+        h = te.sort(x * (k + 0.5), 1)
+        outputs.append(te.tanh(te.cumsum(h, 0) + float(k)))
+    began = time.perf_counter()
+    kern = te.build(x, outputs)
+    kern.compile()
+    passed = (time.perf_counter() - began) * 1e3
+    assert len(kern.program.kernels) > 2
+    assert 0 < kern.stats.compile_ms <= passed
+    assert ("of all threads: " in str(kern.stats)) == (sum(kern.stats.phases.values()) > kern.stats.compile_ms)
 
 
 def test_a_program_of_several_kernels() -> None:
