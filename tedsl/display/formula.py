@@ -219,6 +219,8 @@ class _Writer:
         if part is not None:
             return part, ATOM
         node = shorter(node)
+        if (part := self.parts.get(node)) is not None:
+            return part, ATOM
         if isinstance(node, Const):
             return _number(node)
         if isinstance(node, Apply) and node.fn in HOW_ADDED:  # how it is added does not show

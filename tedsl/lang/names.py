@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "OF_DISPLAY", "OF_METHODS", "OF_MODULES", "OF_TENSORS", "WRITTEN", "few_elements", "instead_of", "of_three",
-    "spelled", "title_of",
+    "OF_DISPLAY", "OF_METHODS", "OF_MODULES", "OF_TENSORS", "SOLVERS", "WRITTEN", "few_elements", "instead_of",
+    "of_three", "spelled", "title_of",
 ]  # fmt: skip
 
 _DTYPES = (
@@ -27,6 +27,31 @@ _SOLVE = (
 )
 
 _RULE = "an override= as derivative"
+
+_SECTION = "docs/differentiating.md has one, under Minimize"
+_MINIMIZE = f"scipy.optimize.minimize(te.value_and_grad(f), x, jac=True) does it: {_SECTION}"
+_PRODUCTS = (
+    "it is a loop of Python over products with the Jacobian, te.jvp(f, (x,), (v,)) and te.differentiate(y, x, head=v): "
+    f"{_SECTION}"
+)
+_SOLVED_BY = {
+    _MINIMIZE: "lbfgs LBFGS l_bfgs bfgs BFGS fmin_l_bfgs_b minimize fmin newton_cg line_search nelder_mead optimize",
+    "scipy.optimize.least_squares(te.jit(f), x, jac=te.jacobian(f)) does it, of a function of one vector":
+        "least_squares leastsq curve_fit",
+    "scipy.optimize.root(te.jit(f), x, jac=te.jacobian(f)) does it; for a known number of steps it is te.scan":
+        "root fsolve newton brentq bisect root_scalar",
+    f"scipy.sparse.linalg.cg does it, of LinearOperator((n, n), matvec=te.jit(product)): {_SECTION}":
+        "conjugate_gradient cg gmres bicgstab minres",
+    _PRODUCTS: "gauss_newton levenberg_marquardt newton_raphson",
+    "it is te.scan of a step, for a known number of steps": "fixed_point odeint solve_ivp",
+    "optimizers are in te.ops.optim: SGD, Adam, AdamW": "adam sgd adamw gradient_descent",
+    "it is te.hvp": "hessian_vector_product vhp",
+    "of an image it is x.at(i - 1, j, mode=...) + ... - 4 * x[i, j] in te.compute, of a function the trace of "
+    "te.hessian(f)(x)": "laplacian laplace",
+    "it is te.trapezoid of samples": "quad",
+    "a product with a sparse matrix is te.scatter over its entries": "sparse",
+}  # fmt: skip
+SOLVERS = {name: told for told, names in _SOLVED_BY.items() for name in names.split()}
 
 # Functions that are operators or short expressions here.
 WRITTEN = {
@@ -143,7 +168,8 @@ OF_MODULES: dict[str, str] = {
     "compile": "it is te.jit, or te.build",
     "backward": "it is te.differentiate or te.grad", "vjp": "it is te.differentiate(y, x, head=v)",
     "linalg": f"there is te.matmul, te.einsum and x.norm(); {_SOLVE}", "fft": _FFT, "rfft": _FFT, "ifft": _FFT,
-    **dict.fromkeys(("cholesky", "solve", "inv", "det", "slogdet", "svd", "eig", "eigh", "qr", "lstsq"), _SOLVE),
+    **dict.fromkeys(("cholesky", "solve", "inv", "det", "slogdet", "svd", "eig", "eigh", "qr", "lstsq", "lu"), _SOLVE),
+    **SOLVERS,
     "cond": "it is te.select(condition, a, b) of elements, te.where of tensors", "switch": "it is te.select, nested",
     "expit": "it is te.sigmoid",
     "print": "a tensor has no values yet: te.evaluate computes some, te.extern sees them",

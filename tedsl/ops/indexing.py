@@ -95,12 +95,18 @@ def scatter_add(x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor) -> te
 
 @op
 def scatter_reduce(x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor, reduce: str) -> te.Tensor:
-    """x with src combined at the places of scatter_add by "sum", "prod", "amax" or "amin".
+    """x with src combined at the places of scatter_add by "sum", "mean", "prod", "amax" or "amin".
 
-    As torch.scatter_reduce with include_self=True; the first of equal winners takes the gradient.
+    As torch.scatter_reduce with include_self=True: an element of x counts in its mean. The first of equal winners takes
+    the gradient.
     """
-    kinds = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    kinds = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
     one_of(reduce, tuple(kinds), "scatter_reduce", "reduce")
+    if reduce == "mean":
+        total = _scatter(x, axis, index, src, "add", "scatter_reduce")
+        one, ones = (te.full(shape, 1, "int32") for shape in (x.shape, index.shape))
+        count = te.cast(_scatter(one, axis, index, ones, "add", "scatter_reduce"), x.dtype)
+        return total / count if x.dtype.is_float else total // count
     return _scatter(x, axis, index, src, kinds[reduce], "scatter_reduce")
 
 

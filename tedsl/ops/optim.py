@@ -26,6 +26,7 @@ from tedsl.lang.dtypes import as_dtype, dtype_of_array
 from tedsl.lang.errors import MissingKeyError, brief, user_location
 from tedsl.lang.foreign import values_of
 from tedsl.lang.keywords import own_arguments
+from tedsl.lang.names import SOLVERS
 from tedsl.lang.pickling import made_again
 from tedsl.lang.reducing import widened_float
 from tedsl.lang.rich import Rich
@@ -318,6 +319,8 @@ def __getattr__(name: str) -> Any:
         hint = f"; it is optim.{same}"
     elif re.search(r"LR|(?i:schedule|cosine|warm|anneal|decay)", name):
         hint = f"; {_SCHEDULES}"
+    elif name in SOLVERS:
+        hint = f"; {SOLVERS[name]}"
     elif not name.startswith("_"):
         hint = (
             "; there are SGD, Adam and AdamW, and every object with `slots` and `step` is one: help(optim.Optimizer), "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tedsl.lang.reducing import widened_float
 from tedsl.ops import language as te
 from tedsl.ops.arguments import are_numbers, exact, loops, per_axis, refuse, sizes_of
 from tedsl.ops.op import op
-from tedsl.ops.windows import layout_of, windows_of
+from tedsl.ops.windows import ChannelLayout, layout_of, windows_of
 
 __all__ = [
     "adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_avg_pool2d",
@@ -161,19 +162,20 @@ def adaptive_avg_pool2d(x: te.Tensor, size: Any, layout: str = "NCHW") -> te.Ten
     Window i of s holds the rows from floor(i h / s) up to, not including, ceil((i + 1) h / s), columns likewise.
     As torch.nn.functional.adaptive_avg_pool2d.
     """
-    return _adaptive("adaptive_avg_pool2d", x, size, layout, mean=True)
+    order = layout_of(x, layout, 2, "adaptive_avg_pool2d")
+    return adaptive("adaptive_avg_pool2d", x, sizes_of(size, 2, "adaptive_avg_pool2d", "size"), order, mean=True)
 
 
 @op
 def adaptive_max_pool2d(x: te.Tensor, size: Any, layout: str = "NCHW") -> te.Tensor:
     """The greatest elements of the windows of adaptive_avg_pool2d. As torch.nn.functional.adaptive_max_pool2d."""
-    return _adaptive("adaptive_max_pool2d", x, size, layout, mean=False)
+    order = layout_of(x, layout, 2, "adaptive_max_pool2d")
+    return adaptive("adaptive_max_pool2d", x, sizes_of(size, 2, "adaptive_max_pool2d", "size"), order, mean=False)
 
 
-def _adaptive(what: str, x: te.Tensor, size: Any, layout: str, mean: bool) -> te.Tensor:
-    order = layout_of(x, layout, 2, what)
+def adaptive(what: str, x: te.Tensor, wanted: tuple[Any, ...], order: ChannelLayout, mean: bool) -> te.Tensor:
+    """The means, or the greatest, of as many windows as wanted that cover each axis."""
     batch, channels, sizes = order.split(x.shape)
-    wanted = sizes_of(size, 2, what, "size")
     taps = loops(*map(_widest, sizes, wanted))
 
     def element(*index: Any) -> Any:
@@ -190,7 +192,7 @@ def _adaptive(what: str, x: te.Tensor, size: Any, layout: str, mean: bool) -> te
         if not mean:
             return te.max(value, axis=taps, where=inside)
         total = te.sum(value, axis=taps, where=inside, dtype=widened_float(x.dtype))
-        return _mean(total, te.cast(widths[0] * widths[1], total.dtype), x)
+        return _mean(total, te.cast(math.prod(widths), total.dtype), x)
 
     return te.compute(order.join(batch, channels, wanted), element, name=what)  # type: ignore[no-any-return]
 

@@ -5,6 +5,7 @@ Where a sample lies is integer arithmetic of indices, so that every gradient is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -25,6 +26,7 @@ from tedsl.ops.arguments import (
     sizes_of,
 )
 from tedsl.ops.op import op
+from tedsl.ops.pooling import adaptive
 from tedsl.ops.windows import layout_of, windows_of
 
 __all__ = ["channel_shuffle", "fold", "interpolate", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
@@ -37,25 +39,33 @@ def interpolate(
     x: te.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False,
     layout: str | None = None,
 ) -> te.Tensor:  # fmt: skip
-    """x (n, c, ...) resampled to `size`, or to scale_factor (integers) times its own, by "nearest", "linear", ...
+    """x (n, c, ...) resampled to `size`, or to scale_factor times its own, by "nearest", "area", "linear", ...
 
-    Elements are squares, so sample i lies at (i + 1/2) old / new - 1/2; with align_corners at i (old - 1) / (new - 1).
-    Modes linear, bilinear, trilinear and bicubic (a = -3/4) for 1, 2, 3 and 2 dimensions, one axis after the other. As
-    torch.nn.functional.interpolate.
+    Elements are squares, so sample i lies at (i + 1/2) old / new - 1/2, or (i + 1/2) / scale_factor - 1/2; with
+    align_corners at i (old - 1) / (new - 1). Modes linear, bilinear, trilinear and bicubic (a = -3/4) for 1, 2, 3 and 2
+    dimensions, one axis after the other; "area" has the means of adaptive_avg_pool2d. As
+    torch.nn.functional.interpolate without antialias: blur before, or take "area".
     """
-    one_of(mode, ("nearest", *_RANKS), "interpolate", "mode")
+    one_of(mode, ("nearest", "area", *_RANKS), "interpolate", "mode")
     if x.ndim not in (3, 4, 5) or _RANKS.get(mode, x.ndim - 2) != x.ndim - 2:
         expected = f"{_RANKS[mode] + 2} dimensions for mode={mode!r}" if mode in _RANKS else "3 to 5 dimensions"
         raise refuse("interpolate", f"x: expected {expected}, found {x!r}")
-    if align_corners and mode == "nearest":
-        raise refuse("interpolate", "align_corners: expected False with mode='nearest', found True")
+    if align_corners and mode in ("nearest", "area"):
+        raise refuse("interpolate", f"align_corners: expected False with mode={mode!r}, found True")
     order = layout_of(x, layout, x.ndim - 2, "interpolate")
     sizes = order.split(x.shape)[2]
     wanted, ratios = _sizes(sizes, size, scale_factor)
+    if mode == "area":
+        check_float(x, "interpolate", "x")
+        return adaptive("interpolate", x, wanted, order, mean=True)
     first = 1 if order.channels_last else 2
     if mode == "nearest":
         shape = order.join(x.shape[0], order.split(x.shape)[1], wanted)
-        edge = "error" if all(are_numbers(*ratio) for ratio in ratios) else "clamp"
+        is_inside = all(
+            are_numbers(n, m, *ratio) and (m - 1) * ratio[0] // ratio[1] < n
+            for n, m, ratio in zip(sizes, wanted, ratios, strict=True)
+        )
+        edge = "error" if is_inside or all(map(_is_multiple, ratios)) else "clamp"
 
         def element(*i: Any) -> Any:
             n, c, place = order.split(i)
@@ -74,11 +84,46 @@ def _sizes(sizes: Sequence[Any], size: Any, scale: Any) -> tuple[tuple[Any, ...]
     if (size is None) == (scale is None):
         raise refuse("interpolate", f"expected either size or scale_factor, found {size!r} and {scale!r}")
     if scale is not None:
-        whole = per_axis(scale, len(sizes), "interpolate", "scale_factor")
-        return tuple(n * s for n, s in zip(sizes, whole, strict=True)), [(1, s) for s in whole]
+        scaled = [_scaled(n, s) for n, s in zip(sizes, _scales(scale, len(sizes)), strict=True)]
+        return tuple(n for n, _ in scaled), [ratio for _, ratio in scaled]
     wanted = sizes_of(size, len(sizes), "interpolate", "size")
     pairs = zip(sizes, wanted, strict=True)
     return wanted, [Fraction(n, w).as_integer_ratio() if are_numbers(n, w) else (n, w) for n, w in pairs]
+
+
+def _scales(given: Any, count: int) -> tuple[int | float, ...]:
+    """A positive number for each axis; whole ones as integers."""
+    several = tuple(given) if isinstance(given, Sequence) else (given,) * count
+    whole = [int(s) if isinstance(s, float) and s.is_integer() else s for s in several]
+    if not any(isinstance(s, float) for s in whole):
+        return per_axis(tuple(whole), count, "interpolate", "scale_factor")
+    if len(whole) != count or not all(isinstance(s, (int, float)) and 0 < s < math.inf for s in whole):
+        raise refuse("interpolate", f"scale_factor: expected a positive number or {count} of them, found {given!r}")
+    return tuple(whole)
+
+
+def _scaled(n: Any, scale: int | float) -> tuple[Any, tuple[int, int]]:
+    """The new size of an axis, and the old and the new size of its elements as integers."""
+    if isinstance(scale, int):
+        return n * scale, (1, scale)
+    if not are_numbers(n):
+        raise refuse("interpolate", f"scale_factor: {scale} is no integer, for which sizes are numbers; found {n}")
+    new = math.floor(float(n) * scale)
+    if n and not new:
+        raise refuse("interpolate", f"scale_factor: nothing is left of {n} elements times {scale}")
+    return new, _simplest(scale).as_integer_ratio()[::-1]
+
+
+def _simplest(scale: float) -> Fraction:
+    """The fraction of the smallest denominator that is a number in float32."""
+    most, exact_one = 1, Fraction(scale)
+    while abs((found := exact_one.limit_denominator(most)) - exact_one) * 2**24 > exact_one:
+        most *= 2
+    return found
+
+
+def _is_multiple(ratio: tuple[Any, Any]) -> bool:
+    return are_numbers(*ratio) and ratio[0] == 1
 
 
 def _along(x: te.Tensor, dim: int, count: Any, ratio: tuple[Any, Any], cubic: bool, corners: bool) -> te.Tensor:

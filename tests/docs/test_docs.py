@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LONG = {"checking", "operators", "ops"}
 NEEDS = {
+    "differentiating": "scipy",
     "dask": "dask.array", "gpu": "torch", "display": "matplotlib", "frameworks": "torch",
     "linear_algebra": "matplotlib",
 }  # fmt: skip

@@ -130,3 +130,43 @@ def test_too_many_arguments_are_counted() -> None:
         tinted(np.ones(3), np.ones(3), 3, 4, 5)
     with pytest.raises(TypeError, match=r"te.jit of <lambda>\(a\): expected 1 argument, found 2"):
         te.jit(lambda a: a)(1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ("lbfgs LBFGS bfgs minimize optimize", "scipy.optimize.minimize(te.value_and_grad(f), x, jac=True)"),
+        ("least_squares curve_fit", "scipy.optimize.least_squares(te.jit(f), x, jac=te.jacobian(f))"),
+        ("root fsolve newton", "scipy.optimize.root(te.jit(f), x, jac=te.jacobian(f))"),
+        ("conjugate_gradient cg gmres", "scipy.sparse.linalg.cg does it"),
+        ("gauss_newton levenberg_marquardt", "te.jvp(f, (x,), (v,)) and te.differentiate(y, x, head=v)"),
+        ("lu cholesky", "docs/linear_algebra.md"),
+        ("laplace laplacian", "in te.compute, of a function the trace of te.hessian(f)(x)"),
+        ("linear", "te.ops.dense"),
+        ("adam sgd", "optimizers are in te.ops.optim"),
+        ("odeint solve_ivp", "te.scan of a step"),
+    ],
+)
+def test_solvers_of_other_libraries(names: str, told: str) -> None:
+    for name in names.split():
+        with pytest.raises(AttributeError, match=re.escape(told)):
+            getattr(te, name)
+    if "LBFGS" in names:
+        with pytest.raises(AttributeError, match=re.escape(told)):
+            getattr(te.ops.optim, names.split()[1])
+
+
+def test_what_the_solvers_take() -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    a = np.random.default_rng(0).normal(size=(7, 3))
+
+    def residuals(p: Any) -> Any:
+        return te.constant(a) @ te.tanh(p) - 0.5
+
+    values, jacobian = te.jit(residuals), te.jacobian(residuals)
+    squares = te.value_and_grad(lambda p: (residuals(p) ** 2).sum())
+    least = optimize.least_squares(values, np.zeros(3), jac=jacobian).x
+    np.testing.assert_allclose(optimize.minimize(squares, np.zeros(3), jac=True, tol=1e-12).x, least, rtol=1e-4)
+    square = te.constant(a[:3])
+    root = optimize.root(te.jit(lambda p: square @ p - 0.5), np.zeros(3), jac=te.jacobian(lambda p: square @ p - 0.5))
+    np.testing.assert_allclose(root.x, np.linalg.solve(a[:3], np.full(3, 0.5)), rtol=1e-8)

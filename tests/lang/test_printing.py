@@ -305,5 +305,13 @@ def test_listings_are_tidy_and_the_text_that_rebuilds_is_as_written() -> None:
     assert str(z) == "z[i, j] = x.at(i, j - 3, mode='zero')   for i < 64, j < 96"
     u = te.compute((9,), lambda i: x[i + 3 - 3, 5 - 5 + i + 4 - 6 + 2], name="u")
     assert str(u) == "u[i] = x[i, i]   for i < 9"
+    product = te.compute(
+        (9,), lambda i: 1.0 * (1.0 - x[i, i]) * 1 + math.prod(x[i, k] for k in range(2)), name="product"
+    )
+    assert str(product) == "product[i] = 1.0 - x[i, i] + x[i, 0] * x[i, 1]   for i < 9"
+    assert str(product.op.bodies[0]).startswith("1.0 * (1.0 - x[i, i]) * 1.0 + ")
+    assert r"1 \cdot" not in product._repr_latex_()
+    ones = te.compute((9,), lambda i: 1.0 * te.cast(1.0, "float32") + te.cast(i, "float32") * 1, name="ones")
+    assert str(ones) == "ones[i] = 1.0 + cast(i, 'float32')   for i < 9"
     whole = te.compute((9,), lambda i: 0 - x[i, i] + (i - 0), name="whole")
     assert str(whole) == "whole[i] = 0.0 - x[i, i] + cast(i, 'float32')   for i < 9"

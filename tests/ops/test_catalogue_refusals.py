@@ -73,8 +73,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: te.ops.gather(x(3, 4), 0, x(2, 5, dtype="int32")), "index: expected at most 4 in dimension 1, found 5"
     ),
     "reduce": (
-        lambda: te.ops.scatter_reduce(x(3), 0, x(3, dtype="int32"), x(3), "mean"),
-        "reduce: expected one of 'sum', 'prod', 'amax', 'amin', found 'mean'",
+        lambda: te.ops.scatter_reduce(x(3), 0, x(3, dtype="int32"), x(3), "max"),
+        "reduce: expected one of 'sum', 'mean', 'prod', 'amax', 'amin', found 'max'",
     ),
     "keys": (lambda: te.ops.attention(x(2, 5, 4), x(2, 6, 3), x(2, 6, 4)), "k: expected 4 in dimension 2 (the"),
     "values": (lambda: te.ops.attention(x(2, 5, 4), x(2, 6, 4), x(2, 5, 4)), "v: expected 6 in dimension 1 (the"),
