@@ -120,7 +120,7 @@ def test_check_tells_the_line_of_the_user_for_what_it_finds(ops: str, capsys: py
 def test_show_prints_formulas_loops_and_code(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", f"{ops}:swish", "64x32", "--gradient", "--source", "asm", "--target", "x86-64-v3"]) == 0
     printed = capsys.readouterr().out
-    assert "swish[i, j] = x[i, j] * sigmoid(1.0 * x[i, j])   for i < 64, j < 32" in printed
+    assert "swish[i, j] = x[i, j] * sigmoid(x[i, j])   for i < 64, j < 32" in printed
     assert "dx" in printed
     assert "vectorized" in printed
     assert "Work(" in printed

@@ -28,8 +28,8 @@ from tedsl.lang.printing import abridged, kind_of, names_in, program_text
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
-from tedsl.ops.op import Op
-from tedsl.ops.optim import FunctionStep
+from tedsl.ops.op import Op, definitions_of
+from tedsl.ops.optim import FunctionStep, program_of
 from tedsl.testing.report import CheckReport
 
 __all__ = ["Shown", "graph", "html", "latex", "parts_of", "program"]
@@ -327,7 +327,7 @@ def _op(op: Op) -> Iterator[str]:
     yield section(f"<b>{escape(title)}</b>", badge("function" if op.signature.label else "operator", "blue"))
     told = op.signature.annotated if op.signature.label is None else str(op.signature.title)
     yield f"<pre>{escape(told)}</pre>"
-    traces = [(d, traced) for d in op.definitions for traced in dict.fromkeys(d.traces.values())]
+    traces = [(d, traced) for d in definitions_of(op) for traced in dict.fromkeys(d.traces.values())]
     if not traces:
         yield '<p class="te-mute">not called on arrays yet</p>'
     for definition, traced in traces[:MOST_TITLES]:
@@ -347,7 +347,7 @@ def _op(op: Op) -> Iterator[str]:
 
 
 def _step_of(step: FunctionStep) -> Iterator[str]:
-    return _op(step.program)
+    return _op(program_of(step))
 
 
 def _stats(stats: Stats) -> Iterator[str]:

@@ -43,14 +43,14 @@ def explanation_of(title: str, definitions: list[Definition]) -> OpExplanation:
         for specs, traced in definition.traces.items():
             if first[id(traced)] is not specs:  # other extents of the same program
                 continue
-            lines += [f"  {_call(definition, traced)}", *(f"    {line}" for line in _about(definition, specs, traced))]
+            lines += _wrapped(f"  {_call(definition, traced)}")
+            lines += [f"    {line}" for line in _about(definition, specs, traced)]
         lines += [f"  {line}" for line in (*_numbers("", definition), *_made(definition))]
-    lines = lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]
-    return OpExplanation("\n".join(part for line in lines for part in _wrapped(line)))
+    return OpExplanation("\n".join(lines if len(lines) > 1 else [*lines, "  not called on arrays yet"]))
 
 
 def _wrapped(line: str) -> Iterator[str]:
-    """A line in as many as it needs, broken between the parts of a list."""
+    """A list in as many lines as it needs, broken between the parts of a list."""
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     first, *parts = _ITEM.split(line)
     for part in parts:
@@ -89,7 +89,7 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
     else:
         read = [names[p] for p in kept.inputs]
         inputs = f": {', '.join(read)}, and" if read else ""
-        yield f"the backward pass reads{inputs} what is kept: {', '.join(kept.names)}"
+        yield from _wrapped(f"the backward pass reads{inputs} what is kept: {', '.join(kept.names)}")
 
 
 def _widened(traced: TracedRoutine) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _made(definition: Definition) -> Iterator[str]:
     for path, routine in _derived(definition):
         for trace in dict.fromkeys(routine.traces.values()):
             if isinstance(routine, Pullback) or trace.kernels:
-                yield f"{path}, on ({', '.join(map(repr, trace.inputs))}): {_state(trace)}"
+                yield from _wrapped(f"{path}, on ({', '.join(map(repr, trace.inputs))}): {_state(trace)}")
         yield from _numbers(f"{path}, ", routine)
 
 

@@ -39,7 +39,7 @@ from tedsl.ops.shapes import Spec
 from tedsl.ops.signature import OpCall, Signature, Static, Template, map_leaves
 from tedsl.ops.static_numbers import NumbersSeen
 
-__all__ = ["Op", "op", "worth_of"]
+__all__ = ["Op", "definitions_of", "op", "worth_of"]
 
 _numbers = itertools.count()
 MOST_PREPARED = 1024
@@ -226,12 +226,7 @@ class Op(Rich):
         """What the op was specialized for, what its forward pass keeps for the backward pass, what is compiled."""
         named = self.signature.label is None
         title = f"op {self.signature.annotated}" if named else self.signature.title
-        return explanation_of(title, self.definitions)
-
-    @property
-    def definitions(self) -> list[Definition]:
-        """The function with each of the static arguments that it was called with."""
-        return list(self._definitions.values())
+        return explanation_of(title, definitions_of(self))
 
     def definition(self, template: Template) -> Definition:
         """The function with the static arguments of a template."""
@@ -310,6 +305,11 @@ class Op(Rich):
         arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]
         traced = self.definition(call.template).traced(_specs(arrays))
         return into(traced, arrays, out, mode)
+
+
+def definitions_of(op: Op) -> list[Definition]:
+    """The function of an op with each of the static arguments that it was called with."""
+    return list(op._definitions.values())
 
 
 def _lifted(value: Any, traced: Any) -> Any:

@@ -536,13 +536,8 @@ class FunctionStep(Rich):
 
     def explain(self) -> OpExplanation:
         """What was compiled, and for which shapes."""
-        told: OpExplanation = self.program.explain()
+        told: OpExplanation = self._run.explain()
         return told
-
-    @property
-    def program(self) -> Op:
-        """The step as a function of parameters, what the optimizer keeps, its rate and the data."""
-        return self._run
 
     def start(self, params: Any) -> State:
         """The first state, from a nest of arrays and numbers: dicts, lists, tuples and dataclasses."""
@@ -579,6 +574,12 @@ class FunctionStep(Rich):
         except TypeError:
             names = list(taken.parameters)[1:]
             raise _of_other_data(name_of(self.function), names, data, named, self.optimizer) from None
+
+
+def program_of(step: FunctionStep) -> Op:
+    """A step as a function of parameters, what the optimizer keeps, its rate and the data."""
+    made: Op = step._run
+    return made
 
 
 def _as_parameters_of(f: Callable[..., Any], step: Callable[..., Any]) -> frozenset[str]:

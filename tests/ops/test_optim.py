@@ -654,9 +654,9 @@ def test_a_schedule_that_python_would_have_to_decide_names_the_step_t() -> None:
 
 def test_an_optimizer_of_the_users_steps_nests_of_arrays() -> None:
     with pytest.raises(
-        AttributeError, match=r"no attribute 'LBFGS'; there are SGD, .* help\(optim.Optimizer\), .* RMSprop"
+        AttributeError, match=r"no attribute 'Lion'; there are SGD, .* help\(optim.Optimizer\), .* RMSprop"
     ):
-        optim.LBFGS
+        optim.Lion
     own, params = RMSprop(0.1), {"w": np.array([1.0, 2.0])}
     params, kept = own.update(params, {"w": np.array([1.0, -1.0])}, own.init(params))
     np.testing.assert_allclose(params["w"], [0.0, 3.0], atol=1e-6)
