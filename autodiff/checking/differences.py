@@ -81,6 +81,8 @@ def gradcheck(
     Instead, `outputs` may be a function of tensors and `inputs` a tuple or list of its arguments, which are arrays,
     nests of them, numbers, or anything else; or a single one that is neither. It is checked in float64.
     Of each input `elements` are moved (`math.inf`: all of them), in large programs a sample unless that is given.
+    Programs are evaluated by the reference, or by `evaluate`: `te.evaluate` compiles them, which is much faster for
+    scans of many steps.
     Raises GradientError with the report when an element disagrees, unless `raise_exception=False`.
     """
     if callable(outputs) and not isinstance(outputs, (Tensor, Expr)):

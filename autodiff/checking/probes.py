@@ -36,7 +36,7 @@ _ROUNDINGS = {"float64": 4, "float32": 16, "float16": 4, "bfloat16": 4}
 _UNIT = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 MOVES = (1.0, -1.0, 0.5, -0.5)  # steps by which an element is moved
 AT_ONCE = 256  # elements that are moved in one evaluation, fewer where its tensors would take more than this
-LIMIT = 1 << 22  # numbers
+LIMIT = 1 << 24  # numbers
 STEP_LIMIT = 1 << 20  # points of a step of a scan, which are evaluated all at once
 
 

@@ -5,6 +5,9 @@ import pytest
 
 import tedsl as te
 from autodiff import differentiate
+from autodiff.rows import rows_of
+from tedsl.lang.tensor import Scan
+from tedsl.lang.traverse import stages_of
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -133,3 +136,46 @@ def test_adjoints_on_the_way_are_whole_tensors():
     (adjoint,) = te.interpret([grads.adjoints[y]], dict(zip([x, w], arrays((B, I), (I, H)), strict=True)))
     assert adjoint.shape == (B, H, B, H)
     assert np.count_nonzero(adjoint) == B * H
+
+
+def steps(k, count=6):
+    """Heat that flows for some steps between neighbors."""
+    n = k.shape[0]
+
+    def step(u, t, i):
+        here = te.select(t == 0, 0.1 * te.cast(i * i, "float64"), u[t - 1, i])
+        ahead = te.select(t == 0, 0.1 * te.cast((i + 1) * (i + 1), "float64"), u[t - 1, te.minimum(i + 1, n - 1)])
+        return here + te.exp(k[i]) * (ahead - here)
+
+    return te.scan((count, n), step, dtype="float64")
+
+
+def reversed_scans(tensors):
+    return [op for op in stages_of(tensors) if isinstance(op, Scan) and op.reverse]
+
+
+def test_through_scans_few_elements_are_followed_forward():
+    k = te.placeholder((2, 2), "float64", name="k")
+    flat = te.compute((4,), lambda i: k[i // 2, i % 2])
+    wide, narrow = steps(flat)[1:], steps(flat)[5, :2]
+    for result in (wide, narrow):
+        (found,) = rows_of(result, [k])
+        (wanted,) = differentiate(result, [k])
+        assert found.shape == wanted.shape == (*result.shape, 2, 2)
+        assert bool(reversed_scans([found])) is (result is narrow)
+        assert reversed_scans([wanted])
+        (a,) = arrays((2, 2))
+        np.testing.assert_allclose(te.interpret(found, {k: a}), te.interpret(wanted, {k: a}), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(te.build([k], found)(a), te.interpret(wanted, {k: a}), rtol=1e-10, atol=1e-12)
+
+
+def test_hessians_through_scans_go_back_and_then_forward():
+    a = arrays((4,))[0] * 0.1
+
+    def loss(k):
+        return (steps(k)[5] ** 2).sum()
+
+    made = te.hessian(loss)(a)
+    jacobian, e = te.grad(loss), 1e-6
+    columns = [(jacobian(a + d) - jacobian(a - d)) / (2 * e) for d in np.eye(4) * e]
+    np.testing.assert_allclose(made, np.stack(columns, -1), rtol=1e-6, atol=1e-8)
