@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import field
 
 from schedules.machine import Machine
+from schedules.sizes import typical
 from tedsl.analysis.iteration import free_dimensions
 from tedsl.analysis.rounds import goes_round
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
-from tedsl.lang.extents import number
+from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import conjuncts, free_axes, topological
@@ -46,7 +48,6 @@ LANES = 32  # of a row that is computed in vectors of its own
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
 TWICE = 1 / 4  # of the elements that several readers together compute twice
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
-UNKNOWN = 1024  # taken for an extent that is not known
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
 _DIVISIONS = {Fn.FLOORDIV, Fn.MOD}
 _COSTLY = (FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}) - _ROUNDING
@@ -349,6 +350,8 @@ def is_costly(node: Apply) -> bool:
     """Whether an operation takes many instructions, or one that takes long."""
     if node.fn is Fn.DIV and isinstance(node.args[1], Const) and math.frexp(abs(node.args[1].value))[0] == 0.5:
         return False  # by a power of two: a product
+    if node.fn is Fn.POW and isinstance(node.args[1], Const) and node.args[1].value == 2:
+        return False  # a square
     return node.fn in _COSTLY and not node.dtype.is_integer
 
 
@@ -380,9 +383,26 @@ def is_once(consumer: Operation, read: Read) -> bool:
 
 def _is_in_parts(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
     """Whether several readers compute different elements of a stage, as blocks of a sum and what they leave over."""
-    known = all(number(a.extent) is not None for reader, _ in sites for a in _loops(reader))
-    apart = known and len({reader for reader, _ in sites}) == len(sites) and all(is_once(*site) for site in sites)
-    return apart and sum(_terms(reader) for reader, _ in sites) <= (1 + TWICE) * points(op.axes)
+    if len({reader for reader, _ in sites}) < len(sites) or not all(is_once(*site) for site in sites):
+        return False
+    if all(number(a.extent) is not None for reader, _ in sites for a in _loops(reader)):
+        return sum(_terms(reader) for reader, _ in sites) <= (1 + TWICE) * points(op.axes)
+    counts = [_count(axes) for axes in (op.axes, *(_loops(reader) for reader, _ in sites))]
+    if any(count is None for count in counts):
+        return False
+    whole, *parts = counts
+    over = number(simplify_extent(sum(parts) - whole))  # type: ignore[arg-type, operator]
+    return over is not None and over <= 0
+
+
+def _count(axes: Sequence[Axis]) -> Expr | None:
+    """How many points there are of loops, as an expression of sizes."""
+    made: Expr = Const(1, INT32)
+    for axis in axes:
+        if axis.extent is None:
+            return None
+        made = made * axis.extent
+    return made
 
 
 def _is_once_for_lanes(consumer: Scatter, read: Read) -> bool:
@@ -418,5 +438,5 @@ def _is_fixed(axis: Axis, guard: Expr) -> bool:
 
 
 def points(axes: Sequence[Axis]) -> int:
-    """Points of a box, with a guess for what is not known."""
-    return math.prod(UNKNOWN if (n := number(a.extent)) is None else n for a in axes)
+    """Points of a box, of typical extents where they are not known."""
+    return math.prod(typical(a.extent) for a in axes)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from tedsl.lang.expr import Apply, Axis, Const, Fn, Read
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Placeholder
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["along", "is_along", "period"]
+__all__ = ["along", "is_along", "last_of", "period"]
+
+T = TypeVar("T")
 
 MOST_PERIOD = 8  # vectors
 NEVER = 1 << 20
@@ -29,6 +32,11 @@ def is_along(reads: Iterable[Read], axis: Axis) -> bool:
         if any(d != last for d in inside):
             return False
     return True
+
+
+def last_of(items: Sequence[T], dim: int) -> tuple[T, ...]:
+    """With one of them last."""
+    return (*items[:dim], *items[dim + 1 :], items[dim])
 
 
 def period(op: Compute, vector: Axis, width: int) -> int:

@@ -58,6 +58,7 @@ class Rewriting:
     regrouped: set[str] = field(default_factory=set)  # sums whose terms are multiplied in another order
     between: set[Operation] = field(default_factory=set)  # windows on stages, and those on which there are windows
     parts: dict[Tensor, Compute] = field(default_factory=dict)  # of packed scans, which their readers read instead
+    readers: dict[str, int] = field(default_factory=dict)  # of the original stages, how many each has; outputs one more
 
     def __post_init__(self) -> None:
         self.taken |= self.program.taken

@@ -6,6 +6,7 @@ its own. So a schedule that says nothing becomes the default schedule, and any p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from schedules.default.gpu.kernels import plan_gpu
 from schedules.default.gpu.scatters import plan_tables
 from schedules.default.gpu.shared import stage_stencils
 from schedules.default.gpu.sums import rewrite_sum
+from schedules.default.neighbors import along
 from schedules.default.patterns.across import is_narrow, plan_across, plan_without_units, tables_turned, terms_turned
 from schedules.default.patterns.bordered import bordered_windows
 from schedules.default.patterns.lanes import rewrite_reduction
@@ -45,7 +47,7 @@ from schedules.default.patterns.short_rows import plan_short_row
 from schedules.default.patterns.slice_loops import plan_slices
 from schedules.default.patterns.slices import slices_of
 from schedules.default.patterns.switches import each_with_cases, with_cases
-from schedules.default.patterns.window_tiles import is_tiled_sum
+from schedules.default.patterns.window_tiles import is_tiled_sum, shares_lanes
 from schedules.default.points.chains import chains_of
 from schedules.default.products.epilogues import with_epilogues
 from schedules.default.products.panels import plan_contraction
@@ -110,6 +112,8 @@ def completion(
         plan, outputs = _with_common_sums(plan, inputs, outputs, {*plan.made, *spoken}, machine)
     rw = Rewriting(plan.program, machine.least)
     operations = computed_between(inputs, outputs)
+    read = [t.op for t in outputs] + [source for op in operations for source in {t.op for t in op.inputs}]
+    rw.readers = Counter(plan.program.names[op] for op in read if op in plan.program.names)
     kept = {op for op in operations if plan.program.names[op] in spoken}
     chains = chains_of(operations, outputs, kept)
     final = set(outputs)
@@ -354,12 +358,18 @@ def _reduce(
 
     if plan_without_units(rw, original, op, planned):
         return
-    written = over_cheap(op, may_pass) if is_narrow(op, machine) else op
+    written = op if machine.gpu is not None or is_window(op) else over_cheap(op, may_pass, rw.readers)
     if plan_short_row(rw, original, written, may_pass, machine, planned):
         return
-    op = tables_turned(rw, op)
-    if plan_across(rw, original, op, machine, planned) or plan_across(rw, original, written, machine, planned):
+    hides = written is not op
+    op = tables_turned(rw, op, machine)
+    if plan_across(rw, original, op, machine, planned):
         return
+    if hides and is_narrow(op, machine) and plan_across(rw, original, written, machine, planned):
+        return
+    if hides and shares_lanes(written, machine):
+        paired = tables_turned(rw, written, machine)
+        op = paired if along(paired, paired.axes[-1]) else op
     op = bordered_windows(rw, terms_turned(rw, op, machine), machine, plain=plain)
     if rewrite_reduction(rw, original, op, machine):
         return

@@ -13,12 +13,12 @@ a read is inside it: the array behind it may have more elements, or it may have 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from schedules.conditions import tidied
 from schedules.default.canonical.indices import QUOTIENTS, exact
-from schedules.default.costs import element_cost, is_pointwise
+from schedules.default.costs import element_cost, is_once, is_pointwise
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.terms import rounded
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read, Reduce
@@ -60,19 +60,24 @@ def over_product(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute 
     return through_views(made, may_pass)
 
 
-def over_cheap(op: Compute, may_pass: Callable[[Operation], bool]) -> Compute:
-    """A reduction over stages of a few operations an element, written out; each rounds as where it is stored."""
+def over_cheap(op: Compute, may_pass: Callable[[Operation], bool], readers: Mapping[str, int]) -> Compute:
+    """A reduction over stages of a few operations an element, or read once and by nobody else, written out.
 
-    def cheap(stage: Operation) -> Compute | None:
+    Each rounds as where it is stored. `readers`: how many stages have.
+    """
+
+    def cheap(read: Read) -> Compute | None:
+        stage = read.tensor.op
         if not isinstance(stage, Compute) or not is_pointwise(stage) or len(stage.bodies) > 1 or not may_pass(stage):
             return None
-        return stage if element_cost(stage) <= CHEAP and _is_inside(op, stage) else None
+        is_own = readers.get(stage.name) == 1 and is_once(op, read)
+        return stage if (is_own or element_cost(stage) <= CHEAP) and _is_inside(op, stage) else None
 
     def rule(node: Expr) -> Expr:
-        stage = cheap(node.tensor.op) if isinstance(node, Read) else None
+        stage = cheap(node) if isinstance(node, Read) else None
         return node if stage is None or not isinstance(node, Read) else rounded(stage.written_at(node))
 
-    while element_cost(op) <= MOST and any(cheap(t.op) is not None for t in op.inputs):
+    while element_cost(op) <= MOST and any(cheap(read) is not None for read in op.reads):
         op = replace(op, bodies=tidied(rebuild_all(op.bodies, rule)), _outputs={})
     return op
 

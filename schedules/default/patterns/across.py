@@ -4,6 +4,7 @@
 |---|---|
 | `y[i, c] = sum over u of x[i + u, c] w[c, u]` | `t[u, c] = w[c, u]`, the sum of `x[i + u, c] t[u, c]` |
 | `y[i, c] = sum over f of g[i, c // 8 * 8 + f] w[c // 8 * 8 + f, c % 8]` | `t[f, c]`, the sum of `g[..] t[f, c]` |
+| `y[i, j] = sum over k of abs(x[i, k] - w[j, k])` | `t[k, j] = w[j, k]`, the sum of `abs(x[i, k] - t[k, j])` |
 | `y[i] = fold over k of x[i, k]`, by a reducer of one's own | `t[k, i] = x[i, k]`, the fold of `t[k, i]` |
 | `d[c, u] = sum over i of g[i, c] x[i + u, c]` | `s[u, c] = sum over i of g[i, c] x[i + u, c]`, `d[c, u] = s[u, c]` |
 | `d[u, c, l] = sum over i of ..`, one l | `s[u, c] = sum over i of ..`, `d[u, c, l] = s[u, c]` |
@@ -19,12 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from schedules.default.copies import stays_inside
-from schedules.default.neighbors import along, is_along
+from schedules.default.neighbors import along, is_along, last_of
+from schedules.default.patterns.window_tiles import shares_lanes
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
+from schedules.sizes import typical
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.read_boxes import ReadBox, box_of
 from tedsl.lang.dtypes import INT32
@@ -37,15 +39,12 @@ from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute_all
 __all__ = [
     "goes_along",
     "is_narrow",
-    "last_of",
     "plan_across",
     "plan_without_units",
     "tables_turned",
     "terms_turned",
     "turned_table",
 ]
-
-T = TypeVar("T")
 
 LEAST_LANES = 4
 FEW = 64  # terms of an element, beside which a copy of it is nothing
@@ -56,20 +55,22 @@ MOST_STEP = 4  # between terms that are near enough to be neighbors
 REUSE = 8  # times that an element of what is turned is read, or terms that each one sums
 
 
-def tables_turned(rw: Rewriting, op: Compute) -> Compute:
+def tables_turned(rw: Rewriting, op: Compute, machine: Machine) -> Compute:
     """The reduction with the tables that it reads across its last axis turned, where others lie along that.
 
-    So is what rows are folded from in a way of their own, which keeps the order of its terms: lanes are rows then.
+    So is what rows are folded from in a way of their own, which keeps the order of its terms: lanes are rows then. And
+    so are rows that are compared with others, pair by pair: tiles of results then share what they read.
     """
     points = _points(op)
-    if not points or len(op.axes) == 0 or (number(op.axes[-1].extent) or 0) < LEAST_LANES:
+    if not points or len(op.axes) == 0 or typical(op.axes[-1].extent) < LEAST_LANES:
         return op
     last = op.axes[-1]
     across = {r for r in op.reads if any(last in set(free_axes(i)) for i in r.indices[:-1])}
     sides = [r for r in op.reads if r not in across and r.indices and last in set(free_axes(r.indices[-1]))]
     found = {read: _dimension(read, last) for read in op.reads if read in across}
     is_fold = not sides and op.reduction is not None and op.reduction.reducer.is_custom
-    if not across or not (sides or is_fold) or reads_of(i for r in op.reads for i in r.indices):
+    is_paired = not sides and all(d is not None for d in found.values()) and shares_lanes(op, machine)
+    if not across or not (sides or is_fold or is_paired) or reads_of(i for r in op.reads for i in r.indices):
         return op
     looked_up = [r for r, d in found.items() if d is None]
     if any(_looked_up_size(op, r) * REUSE > points or not stays_inside(r) for r in looked_up):
@@ -164,7 +165,7 @@ def plan_without_units(
     units: dict[Expr, Expr] = {a: Const(0, INT32) for a in op.axes if number(a.extent) == 1 and number(a.begin) == 0}
     if units.keys().isdisjoint(op.axes[-2:]) or len(units) == len(op.axes) or len(op.bodies) > 1:
         return False
-    if op.reduction is None or _points(op) < FEW * math.prod(number(a.extent) or 0 for a in op.axes):
+    if op.reduction is None or _points(op) < FEW * math.prod(typical(a.extent) for a in op.axes):
         return False
     axes = tuple(a for a in op.axes if a not in units)
     made = replace(op, axes=axes, bodies=substitute_all(op.bodies, units), _outputs={})
@@ -197,12 +198,12 @@ def _other_lane(op: Compute, machine: Machine) -> int | None:
     narrow = is_narrow(op, machine)
     if along(op, op.axes[-1]) and not narrow:
         return None
-    points, elements = _points(op), math.prod(number(a.extent) or 0 for a in op.axes)
+    points, elements = _points(op), math.prod(typical(a.extent) for a in op.axes)
     if points < REUSE * elements or reads_of(i for r in op.reads for i in r.indices):
         return None
     for place, axis in enumerate(op.axes[:-1]):
         used = {r for r in op.reads if axis in set(free_axes(r.indices))}
-        extent = number(axis.extent) or 0
+        extent = typical(axis.extent)
         if extent >= LEAST_LANES and along(op, axis) and len(used) == len(set(op.reads)):
             return place
         lying = {r for r in used if is_along([r], axis)}
@@ -228,13 +229,13 @@ def _lanes(op: Compute, machine: Machine) -> int:
 
 
 def _points(op: Compute) -> int:
-    """Terms of a reduction, 0 where that is not known."""
+    """Terms of a reduction, for typical sizes where they are not known."""
     reduce = op.reduction
-    return 0 if reduce is None else math.prod(number(a.extent) or 0 for a in (*op.axes, *reduce.axes))
+    return 0 if reduce is None else math.prod(typical(a.extent) for a in (*op.axes, *reduce.axes))
 
 
-def _size(tensor: Tensor) -> float:
-    return math.prod(number(n) or math.inf for n in tensor.extents)
+def _size(tensor: Tensor) -> int:
+    return math.prod(typical(n) for n in tensor.extents)
 
 
 def _dimension(read: Read, axis: Axis) -> int | None:
@@ -269,8 +270,3 @@ def turned_table(rw: Rewriting, name: str, tensor: Tensor, dim: int, box: ReadBo
     made = rw.compute(f"{name}_{tensor.name}", last_of(axes, dim), Read(tensor, tuple(places)))
     rw.kinds[made.op.name] = "turned"
     return made
-
-
-def last_of(items: Sequence[T], dim: int) -> tuple[T, ...]:
-    """With one of them last."""
-    return (*items[:dim], *items[dim + 1 :], items[dim])

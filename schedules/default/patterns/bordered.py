@@ -17,7 +17,7 @@ import math
 from dataclasses import replace
 
 from schedules.default.copies import PackedTable, copy_of, guarded, stays_inside
-from schedules.default.patterns.across import last_of
+from schedules.default.neighbors import last_of
 from schedules.default.patterns.padding import MOST_TERMS
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine

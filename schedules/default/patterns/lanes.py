@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from schedules.default.neighbors import is_along
 from schedules.default.patterns.own_parts import plan_own_parts
 from schedules.default.patterns.run_lanes import rewrite_run
 from schedules.default.patterns.window_tiles import is_tiled_sum
@@ -59,9 +60,7 @@ def rewrite_reduction(
     if any(number(a.extent) == 0 or number(a.begin) is None for a in (*op.axes, *reduce.axes)) or not can_be_cut(op):
         return False
     elements, terms = (math.prod(typical(a.extent) for a in axes) for axes in (op.axes, reduce.axes))
-    along = _along(op)
-    width = max(4, machine.vector_bytes // max(4, dtype.itemsize))
-    lanes = 0
+    along, width, lanes = _along(op, machine), _widest(op, machine), 0
     if along is not None:
         rows = terms // max(1, typical(along.extent))
         least = max(1, machine.least.row_vectors // rows)
@@ -89,7 +88,7 @@ def rewrite_reduction(
     return True
 
 
-def _along(op: Compute) -> Axis | None:
+def _along(op: Compute, machine: Machine) -> Axis | None:
     """The reduce axis along which memory is read, where no axis of the result is such a one."""
     reduce = op.reduction
     assert reduce is not None
@@ -102,7 +101,22 @@ def _along(op: Compute) -> Axis | None:
     if not votes:
         return None
     best = max(votes, key=lambda a: votes[a])
-    return best if best in set(reduce.axes) else None
+    if best not in set(reduce.axes) or (not is_along(op.reads, best) and _lies_along_result(op, machine)):
+        return None
+    return best
+
+
+def _lies_along_result(op: Compute, machine: Machine) -> bool:
+    """Whether the last axis of the result fills vectors, along which all lies that does not stand still."""
+    if len(op.axes) == 0 or typical(op.axes[-1].extent) < _widest(op, machine):
+        return False
+    return is_along(op.reads, op.axes[-1])
+
+
+def _widest(op: Compute, machine: Machine) -> int:
+    """The lanes of a whole vector of terms."""
+    assert op.reduction is not None
+    return max(4, machine.vector_bytes // max(4, op.reduction.values[0].dtype.itemsize))
 
 
 def _width(along: Axis, widest: int, least: int) -> int:
@@ -243,7 +257,7 @@ def _argument(rw: Rewriting, original: Operation, op: Compute, machine: Machine)
     assert reduce is not None
     value, dtype = reduce.values[0], reduce.values[0].dtype
     counted = all(number(a.extent) != 0 and number(a.begin) == 0 for a in (*op.axes, *reduce.axes))
-    along = _along(op)
+    along = _along(op, machine)
     if not counted or along is None or dtype.itemsize < 4 or not can_be_cut(op):
         return False
     if typical(along.extent) < machine.least.position:
@@ -286,7 +300,7 @@ def _blocked(rw: Rewriting, original: Operation, op: Compute, machine: Machine, 
     """
     reduce = op.reduction
     assert reduce is not None
-    along, least = _along(op), max(2, machine.least.block_extent)
+    along, least = _along(op, machine), max(2, machine.least.block_extent)
     sizes = {a: number(a.extent) or 0 for a in reduce.axes}
     axis = max([a for a in sizes if a is not along] or list(sizes), key=lambda a: sizes[a])
     if sizes[axis] < least:
@@ -333,7 +347,7 @@ def _in_blocks_of_one_size(rw: Rewriting, original: Operation, op: Compute, mach
     reduce = op.reduction
     assert reduce is not None
     unknown = [a for a in reduce.axes if number(a.extent) is None]
-    along = _along(op)
+    along = _along(op, machine)
     axis = next((a for a in unknown if a is not along), unknown[0])
     assert axis.extent is not None
     step = max(1, terms // math.prod(typical(a.extent) for a in reduce.axes if a is not axis))

@@ -74,7 +74,8 @@ def plan_nests(rw: Rewriting, outputs: AbstractSet[Operation], costs: Costs, mac
     """Directives for every stage of a plan that has none."""
     rw.directives += [ComputeInline(stage=op.name) for op in rw.stages if op in costs.inlined]
     feeding = Feeding(rw, outputs, costs, machine)
-    for group in groups_of(rw.stages, outputs, rw.planned, costs, machine):
+    tiled = {op for op in rw.stages if rw.kinds.get(op.name) == "tiled"}  # by rows, tiles would share nothing
+    for group in groups_of(rw.stages, outputs | tiled, rw.planned, costs, machine):
         GroupLoops(rw, group, costs, machine, plan).give(feeding)
     rw.directives += whole_copies(rw, rw.strips, machine)
 
@@ -186,14 +187,15 @@ class GroupLoops:
             self.say(*(strips.directives(fed.product, fed.task, self.machine) if strips is not None else ()))
             return True
         threads = self.machine.cores > 1 and self._work() >= self.machine.least.nest_threads
-        outer = max(1, len(loops) - (2 if strips is None else 3))
+        outer, count = len(loops) - (2 if strips is None else 3), points(root.axes[:-2])
+        if outer == 0 or (strips is None and count < TASKS * self.machine.cores):
+            outer, count = outer + 1, count * -(-points(root.axes[-2:-1]) // tile.pixels)
         fusing, (task,) = fused(root.name, loops[:outer], "f")
         self.say(*fusing)
         if strips is not None:
             self.say(*([Parallel(stage=root.name, loop=task)] if threads else []))
             self.say(*strips.directives(root.name, task, self.machine))
             return True
-        count = points(root.axes[:-2]) if len(root.axes) > 2 else -(-points(root.axes[:1]) // tile.pixels)
         self._tasks(root, task, count, threads=threads)
         return True
 

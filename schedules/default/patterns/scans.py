@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from schedules.default.costs import is_function, value_cost
-from schedules.default.neighbors import along, is_along
-from schedules.default.patterns.across import goes_along, last_of, turned_table
+from schedules.default.neighbors import along, is_along, last_of
+from schedules.default.patterns.across import goes_along, turned_table
 from schedules.default.patterns.nests import TASKS
 from schedules.default.patterns.own_parts import has_own_parts
 from schedules.default.rewriting import Rewriting, fused

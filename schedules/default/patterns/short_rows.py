@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from schedules.default.costs import is_costly, is_pointwise
-from schedules.default.patterns.across import last_of, turned_table
+from schedules.default.neighbors import last_of
+from schedules.default.patterns.across import turned_table
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from tedsl.lang import functions as fn

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import math
 
-from schedules.default.costs import Costs, is_same_point, points
+from schedules.default.costs import Costs, is_same_point, points, value_cost
 from schedules.default.groups import Group
 from schedules.default.neighbors import along
 from schedules.default.patterns.bordered import FOLDS
 from schedules.default.rewriting import Rewriting, loop_names
 from schedules.directives import BoundExtent, ComputeAt, Definition, Directive, Reorder, Split, Unroll, Vectorize
 from schedules.machine import Machine
+from schedules.sizes import typical
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Fn
 from tedsl.lang.extents import number, same_extent
+from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation
 from tedsl.lang.traverse import free_axes, topological
 
-__all__ = ["WindowTile", "is_tiled_sum", "window_tile"]
+__all__ = ["WindowTile", "is_tiled_sum", "shares_lanes", "window_tile"]
 
 MOST_VECTORS, MOST_PIXELS = 4, 8
 LOOP = 3.0  # operations in the time of a step of the loops around
+MOST_CODE = 192  # operations of a step: terms of a few more are costlier than what a larger tile saves
 
 
 @dataclass(frozen=True)
@@ -112,22 +115,35 @@ def window_tile(rw: Rewriting, group: Group, costs: Costs, machine: Machine, wid
     pixels, lanes = (number(a.extent) for a in root.axes[-2:])
     if pixels is None or lanes is None or lanes < width or width < 2 or not along(window, window.axes[-1]):
         return None
-    return _best(pixels, lanes, width, machine, shift=points(root.axes) >= machine.least.shifted)
+    assert window.reduction is not None
+    most = max(1, MOST_CODE // max(1, value_cost(window.reduction.values)))
+    return _best(pixels, lanes, width, machine, most, shift=points(root.axes) >= machine.least.shifted)
 
 
 def is_tiled_sum(op: Compute, machine: Machine) -> bool:
-    """Whether a sum of any length is one of products of which a factor serves all pixels: filters, by their taps."""
+    """Whether tiles of the results of a reduction of any length share what lies along their lanes."""
+    is_known = op.reduction is not None and all(number(a.extent) for a in (*op.axes, *op.reduction.axes))
+    return is_known and shares_lanes(op, machine) and along(op, op.axes[-1])
+
+
+def shares_lanes(op: Compute, machine: Machine) -> bool:
+    """Whether what is read for the lanes of a result serves all its pixels: taps of filters, rows compared with others.
+
+    Matrix products, of which no factor has both, have panels of their own.
+    """
     reduce = op.reduction
-    if reduce is None or reduce.reducer.kind != "sum" or len(op.bodies) > 1 or len(op.axes) < 2 or _asks(op):
+    if reduce is None or reduce.reducer.kind not in COMBINE or len(op.bodies) > 1 or len(op.axes) < 2 or _asks(op):
         return False
     value, (pixel, lane) = reduce.values[0], op.axes[-2:]
-    if not isinstance(value, Apply) or value.fn is not Fn.MUL or op.looks_up or not along(op, lane):
+    if not isinstance(value, Apply) or op.looks_up:
         return False
-    if any(not number(a.extent) for a in (*op.axes, *reduce.axes)) or number(pixel.extent) == 1:
+    if any(number(a.extent) == 0 for a in (*op.axes, *reduce.axes)) or number(pixel.extent) == 1:
         return False
-    own = [set(free_axes(factor)) for factor in value.args]
-    shares = any(pixel not in axes for axes in own) and all(lane in axes for axes in own)
-    return shares and (number(lane.extent) or 0) * value.dtype.itemsize >= machine.vector_bytes
+    is_product = value.fn is Fn.MUL and reduce.reducer.kind == "sum"
+    if is_product and any(lane not in set(free_axes(factor)) for factor in value.args):
+        return False
+    shares = any(lane in (own := set(free_axes(read))) and pixel not in own for read in op.reads)
+    return shares and typical(lane.extent) * value.dtype.itemsize >= machine.vector_bytes
 
 
 def _reads_point(window: Compute, root: Compute, costs: Costs) -> bool:
@@ -149,9 +165,12 @@ def _asks(window: Compute) -> bool:
     return folds or not set(window.axes[-2:]).isdisjoint(free_axes(window.reduction.where))
 
 
-def _best(pixels: int, lanes: int, width: int, machine: Machine, *, shift: bool) -> WindowTile | None:
-    """The tile with the least loads and repetitions whose sums stay in registers; it may `shift` the last ones."""
-    registers = 24 if machine.vector_registers >= 32 else 12
+def _best(pixels: int, lanes: int, width: int, machine: Machine, most: int, *, shift: bool) -> WindowTile | None:
+    """The tile with the least loads and repetitions whose sums stay in registers, at most so many vectors of them.
+
+    It may `shift` the last ones.
+    """
+    registers = min(most, 24 if machine.vector_registers >= 32 else 12)
     best: tuple[float, WindowTile] | None = None
     for vectors in range(1, min(MOST_VECTORS, lanes // width) + 1):
         for height in range(1, min(MOST_PIXELS, pixels, registers // vectors) + 1):

@@ -184,6 +184,8 @@ def _window(
     row_forms, column_forms = forms_of(rows, sizes), forms_of(columns, sizes)
     if not row_forms or not column_forms or any(number(a.extent) is None for a in free_axes(rows)):
         return None
+    if _is_used_once(column_forms, sizes):
+        return None
     crossing = [f for f in column_forms if lane in set(f.axes)]
     m = tuple(a for a in op.axes if a in in_rows - in_columns)
     filters = math.prod(sizes[a] for a in m)
@@ -194,7 +196,7 @@ def _window(
     if lane is not op.axes[-1]:  # pixels are turned in any case
         if stride > 1 and not _are_known(column_forms):
             return None
-        if not 0 < stride <= MOST_STRIDE or math.prod(sizes.values()) < 2 * _elements(column_forms, sizes):
+        if not 0 < stride <= MOST_STRIDE:
             return None
     elif not batch or (stride != 1 and not _is_worth_turning(stride, filters, column_forms, sizes, least)):
         return None
@@ -216,6 +218,11 @@ def _is_worth_turning(
 def _are_known(forms: Sequence[Combination]) -> bool:
     """Whether all loops of a factor have known extents."""
     return all(number(a.extent) is not None for form in forms for a in form.axes)
+
+
+def _is_used_once(forms: Sequence[Combination], sizes: Mapping[Axis, int]) -> bool:
+    """Whether elements of a factor are used once each, as those of a matrix by a vector: a table of them is no help."""
+    return math.prod(sizes.values()) < 2 * _elements(forms, sizes)
 
 
 def _elements(forms: Sequence[Combination] | None, sizes: Mapping[Axis, int]) -> int:
@@ -254,8 +261,8 @@ def _roles(
     row_forms, column_forms = forms_of(rows, sizes), forms_of(columns, sizes)
     if not row_forms or not column_forms:
         return None  # used otherwise, or a factor that all terms share
-    if math.prod(sizes.values()) < 2 * _elements(column_forms, sizes):
-        return None  # a matrix by a vector: each element is used once, a table of them is no help
+    if _is_used_once(column_forms, sizes):
+        return None
     alone = {f.alone for f in column_forms if f.alone is not None}
     crossed = {a for f in column_forms if f.alone is None for a in f.axes}
     lanes = [a for a in n if a in alone and a not in crossed]

@@ -224,3 +224,56 @@ def test_what_fills_vectors_as_it_lies_is_not_turned() -> None:
         te.compute((3, 5), lambda i, j: te.sum(lambda k: te.exp(x[k, i]) - z[k, j]), name="d"),
     ):
         assert "d_x[" not in str(te.Schedule(d).auto())
+
+
+PAIRS: dict[str, Callable[[te.Tensor, te.Tensor], te.Tensor]] = {
+    "distances": lambda a, b: te.compute((70, 64), lambda i, j: te.sum(lambda k: abs(a[i, k] - b[k, j]))),
+    "squares": lambda a, b: te.compute((70, 64), lambda i, j: te.sum(lambda k: (a[i, k] - b[k, j]) ** 2)),
+    "least sums": lambda a, b: te.compute((70, 64), lambda i, j: te.min(lambda k: a[i, k] + b[k, j])),
+    "quotients": lambda a, b: te.compute((70, 64), lambda i, j: te.sum(lambda k: a[i, k] / (a[i, k] + b[k, j]))),
+}
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("lies", ["along", "across", "broadcast"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_rows_that_are_compared_with_others_are_summed_in_tiles(name: str, lies: str, target: str) -> None:
+    """Lanes along the terms gathered what lies across them: 503 rows by 256 of 300 terms took 25 times as long."""
+    a, b = te.placeholder((70, 300), name="a"), te.placeholder((300, 64) if lies == "along" else (64, 300), name="b")
+    if lies == "broadcast":
+        x, y = a[:, None], b[None]
+        spelled = {"distances": abs(x - y), "squares": (x - y) ** 2, "least sums": x + y, "quotients": x / (x + y)}
+        output = spelled[name].min(2) if name == "least sums" else spelled[name].sum(2)
+    else:
+        turned = te.compute((300, 64), lambda k, j: b[j, k], name="turned")
+        output = PAIRS[name](a, b if lies == "along" else turned)
+    s = te.Schedule(output).auto(target=target)
+    text = str(s)
+    assert re.search(r"for i_i < \d, unrolled", text) or (lies, name) == ("broadcast", "quotients")
+    assert output.op.name not in s.regrouped or (lies, name) == ("broadcast", "quotients")
+    feeds = {a: CHANCE.integers(-4, 5, a.shape).astype("f4"), b: CHANCE.integers(9, 12, b.shape).astype("f4")}
+    found, want = te.build([a, b], output)(*feeds.values()), te.interpret(output, feeds)
+    np.testing.assert_allclose(found, want, rtol=0 if name != "quotients" else 1e-5)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_rows_of_unknown_length_are_compared_along_memory(target: str) -> None:
+    """What is compared was stored element by element of the cube, 17 ms instead of 0.8 for 503 by 256 of 300 terms."""
+    n, m, q = te.var("n"), te.var("m"), te.var("q")
+    a, b = te.placeholder((n, m), name="a"), te.placeholder((q, m), name="b")
+    output = abs(a[:, None] - b[None]).sum(2)
+    text = str(te.Schedule(output).auto(target=target))
+    assert "lane" not in text
+    assert f"{output.op.name}_b[" in text
+    x, y = (CHANCE.integers(-4, 5, shape).astype("f4") for shape in ((20, 33), (17, 33)))
+    np.testing.assert_array_equal(te.build([a, b], output)(x, y), te.interpret(output, {a: x, b: y}))
+
+
+def test_blocks_of_unknown_sums_and_what_they_leave_over_do_not_store_their_terms() -> None:
+    n, m, q = te.var("n"), te.var("m"), te.var("q")
+    a, b = te.placeholder((n, m), name="a"), te.placeholder((q, m), name="b")
+    difference = a[:, None] - b[None]
+    output = (difference * te.tanh(difference)).sum(0)
+    text = str(te.Schedule(output).auto(target="x86-64-v4"))
+    assert "output_partial" in text
+    assert not re.search(r"^ +(mul|tanh)\[", text, re.MULTILINE)
