@@ -29,6 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read it has seen enough: `tedsl show ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ValueError as error:
+        if not str(error).startswith("TEDSL_"):
+            raise
+        print(f"tedsl: {error}", file=sys.stderr)  # an environment variable, which no option of the command explains
+        return 2
     return status
 
 

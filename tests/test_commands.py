@@ -78,6 +78,16 @@ def test_info_names_what_a_report_needs(capsys: pytest.CaptureFixture[str]) -> N
         assert word in printed
 
 
+def test_a_wrong_environment_variable_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEDSL_CACHE", "/somewhere")
+    assert main(["info"]) == 2
+    assert capsys.readouterr().err == (
+        "tedsl: TEDSL_CACHE: 'off' or 'on' was expected, found '/somewhere'; a folder is TEDSL_CACHE_DIR=/somewhere\n"
+    )
+
+
 def test_check_tells_right_from_wrong(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{ops}:swish", "n m", "--examples", "5"]) == 0
     assert "no fault found in 5 examples" in capsys.readouterr().out
