@@ -195,13 +195,14 @@ def test_the_default_schedule_by_name_is_built_as_without_a_name() -> None:
     """With its rows of pixels as rows of numbers, for which there is no directive; one more directive is a schedule."""
     x = te.placeholder((40, 50, 3), name="x")
     y = te.compute(x.shape, lambda i, j, c: x.at(i, j - 1, c, mode="clamp") + x.at(i, j + 1, c, mode="clamp"))
-    usual = te.build(x, y).loop_nest()
-    assert te.build(x, y, schedule=te.Schedule(y).auto()).loop_nest() == usual
-    assert te.build(x, y, schedule=te.Schedule(y)).loop_nest() == usual
-    changed = te.Schedule(y).auto()
-    changed[y].parallel("i")
-    assert te.build(x, y, schedule=changed).loop_nest() != usual
-    assert te.build(x, y, schedule=te.Schedule(y).auto(target="x86-64-v2")).loop_nest() != usual
+    target = "x86-64-v4"
+    usual = te.build(x, y, target=target).loop_nest()
+    assert te.build(x, y, schedule=te.Schedule(y).auto(target=target), target=target).loop_nest() == usual
+    assert te.build(x, y, schedule=te.Schedule(y), target=target).loop_nest() == usual
+    changed = te.Schedule(y).auto(target=target)
+    changed[y].parallel("f0")
+    assert te.build(x, y, schedule=changed, target=target).loop_nest() != usual
+    assert te.build(x, y, schedule=te.Schedule(y).auto(target="x86-64-v2"), target=target).loop_nest() != usual
 
 
 def test_a_loop_that_the_default_schedule_has_rewritten_is_told_of() -> None:
