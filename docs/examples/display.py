@@ -64,3 +64,8 @@ te.display.plot.jacobian_sparsity(y, x, {x: np.ones(4)})
 
 # %% te.display.plot.index_map
 te.display.plot.index_map([(i, 2 * i + k) for i in range(3) for k in range(2)])
+
+# %% te.display.WatchedLoop.plot
+for k in (bar := te.display.progress(3)):
+    bar.show(loss=1 / (k + 1))
+print(bar.plot(yscale="log").get_yscale())

@@ -123,8 +123,3 @@ for _ in (bar := te.display.progress(3)):
     value, state = step(state, x, y)
     bar.show(loss=value)
 print(bar)
-
-# %% te.display.WatchedLoop.plot
-for k in (bar := te.display.progress(3)):
-    bar.show(loss=1 / (k + 1))
-print(bar.plot(yscale="log").get_yscale())

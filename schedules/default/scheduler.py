@@ -356,10 +356,13 @@ def _reduce(
     def planned(own: Operation, made: Compute) -> None:
         _reduce(rw, own, made, may_pass, machine, plain=plain)
 
+    def may_be_written(stage: Operation) -> bool:
+        return stage.name not in rw.kinds and may_pass(stage)
+
     if plan_without_units(rw, original, op, planned):
         return
-    written = op if machine.gpu is not None or is_window(op) else over_cheap(op, may_pass, rw.readers)
-    if plan_short_row(rw, original, written, may_pass, machine, planned):
+    written = op if machine.gpu is not None or is_window(op) else over_cheap(op, may_be_written, rw.readers)
+    if plan_short_row(rw, original, written, may_be_written, machine, planned):
         return
     hides = written is not op
     op = tables_turned(rw, op, machine)

@@ -122,7 +122,10 @@ def over_cheap_stages(rw: Rewriting, op: Compute) -> Compute:
 
     Halide puts in what is inlined after the places are made, where it no longer sees that quotients cancel.
     """
-    stages = {made for made in rw.stages if made.name not in rw.planned}
+    windows = {
+        made for made in rw.stages if rw.kinds.get(made.name) == "window"
+    }  # summed where their copies are stored
+    stages = {m for m in rw.stages if m.name not in rw.planned and windows.isdisjoint(t.op for t in m.inputs)}
 
     def rule(node: Expr) -> Expr:
         if not isinstance(node, Read) or node.tensor.op not in stages or not _is_cheap(node.tensor.op):

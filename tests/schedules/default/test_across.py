@@ -277,3 +277,15 @@ def test_blocks_of_unknown_sums_and_what_they_leave_over_do_not_store_their_term
     text = str(te.Schedule(output).auto(target="x86-64-v4"))
     assert "output_partial" in text
     assert not re.search(r"^ +(mul|tanh)\[", text, re.MULTILINE)
+
+
+def test_what_is_summed_in_tiles_is_read_where_it_is_stored() -> None:
+    """Of the parts of a sum, and of tiles that are copied, each reader would have summed its own."""
+    y = te.placeholder((40, 40), name="y")
+    for k in range(4):
+        y = te.compute((40, 40), lambda i, j, y=y, k=k: te.sum(lambda r: y[i, r] * te.tanh(y[r, j] * (k + 1.0)) / 9))  # type: ignore[misc]
+    text = str(te.Schedule(y).auto(target="x86-64-v4"))
+    assert "_window[i, j] = 0.0" in text
+    assert "_partial[i, lane] = 0.0" in text
+    sums = [line.partition("+=")[2] for line in text.splitlines() if "+=" in line]
+    assert not [value for value in sums if "_window[" in value or "_partial[" in value]
