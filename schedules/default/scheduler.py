@@ -216,6 +216,7 @@ def _rewrite(
     def may_pass(view: Operation) -> bool:
         """Whether a view is there for its readers alone, and nobody planned it."""
         planned = any(view.name in names for names in (plan.made, spoken, rw.planned))
+        planned = planned or rw.kinds.get(view.name) == "turned"
         is_window = any(rw.kinds.get(t.op.name) == "window" for t in view.inputs)  # summed where this is stored
         return not planned and not is_window and view in rw.stages
 

@@ -154,7 +154,9 @@ def plan_across(
     place = _other_lane(op, machine)
     if place is None:
         return False
-    _copied(rw, original, replace(op, axes=last_of(op.axes, place), _outputs={}), op.axes, plan)
+    copy = _copied(rw, original, replace(op, axes=last_of(op.axes, place), _outputs={}), op.axes, plan)
+    if is_narrow(op, machine):
+        rw.kinds[copy.name] = "turned"  # its readers find it as it was written
     return True
 
 
@@ -175,7 +177,7 @@ def plan_without_units(
 
 def _copied(
     rw: Rewriting, original: Operation, made: Compute, axes: Sequence[Axis], plan: Callable[[Operation, Compute], None]
-) -> None:  # fmt: skip
+) -> Operation:  # fmt: skip
     """A stage of these axes, a copy of one over some of them, in another order, which is planned."""
     name, own, rw.current = made.name, rw.current, ""
     made = replace(made, name=rw.name(f"{name}_across"), names=None, _outputs={})
@@ -185,7 +187,7 @@ def _copied(
     body = Read(rw.new.get(made.output(), made.output()), tuple(fresh[a] for a in made.axes))
     copy = replace(made, name=rw.name(name), axes=tuple(fresh.values()), bodies=(body,), _outputs={})
     rw.kinds[copy.name] = "copied"
-    rw.add(copy, original)
+    return rw.add(copy, original)
 
 
 def _other_lane(op: Compute, machine: Machine) -> int | None:
