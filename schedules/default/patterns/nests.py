@@ -55,6 +55,7 @@ __all__ = ["GroupLoops", "plan_nests", "windows_alone"]
 TASKS = 8  # for each core
 LONGEST_TASK = 1 << 20  # iterations: there may be fewer of them than sizes that are not known let expect
 MOST_UNROLLED = 32
+LONG_ELEMENT = 64  # operations of a narrow element, whole vectors of which are several vectors of each operation
 LONG_TERM = 128  # operations of a term of a sum, few of which are computed at once
 CHOICE = 100  # operations that take as long to compile as a step that finds a position, or one of several results
 MOST_WRITTEN = 512  # operations of the steps that are written out: for more, what a loop costs does not count
@@ -535,7 +536,8 @@ class GroupLoops:
     def _width(self, op: Compute) -> int:
         most = max(1, self.machine.vector_bytes // self.costs.lane_bytes(op, has_masks=self.machine.has_masks))
         narrow = max(t.dtype.itemsize for t in op.outputs)
-        if op.reduction is None and len(op.axes) and narrow * most < self.machine.vector_bytes:
+        is_long = self.costs.element[op] > LONG_ELEMENT
+        if op.reduction is None and len(op.axes) and not is_long and narrow * most < self.machine.vector_bytes:
             full = self.machine.vector_bytes // narrow  # whole vectors are written, of several that are computed
             extent = number(op.axes[-1].extent)
             most = full if extent is None or extent >= FULL_ROWS * full else most
@@ -641,11 +643,15 @@ class GroupLoops:
             is_choice = len(op.outputs) > 1 or op.reduction.reducer.kind in ("argmax", "argmin")
             operations = self.costs.element[op] + CHOICE * is_choice
             written = steps * operations * (_at_a_time(None, 1) if len(inner) > 1 else 1)
-            is_short = steps <= most and written <= MOST_WRITTEN and not op.looks_up
+            is_short = steps <= most and written <= MOST_WRITTEN and not self._looks_up(op)
             if vectorized and is_short and not any(self._folds_across(op, a) for a in op.axes):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
+
+    def _looks_up(self, op: Operation) -> bool:
+        """Whether an element, or one of what is inlined, is read at a place that is read itself."""
+        return op.looks_up or any(self._looks_up(t.op) for t in op.inputs if t.op in self.costs.inlined)
 
     def _inner(self, op: Compute, depth: int) -> None:
         """Loops of a stage that is computed row by row."""
