@@ -15,7 +15,7 @@ from dataclasses import field, fields
 from functools import reduce
 from inspect import Signature, signature
 from operator import add
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -636,6 +636,21 @@ def _function_step(f: Callable[..., Any], optimizer: Optimizer, options: dict[st
 
 # The number 0 as an array of the framework that it is given an array of.
 _COUNT = jit(lambda x: te.zeros((), "int32"))
+
+
+@overload
+def train_step(
+    loss: Any, params: Any, data: Sequence[te.Tensor], optimizer: Optimizer, *, clip: float | None = None,
+    target: str = "host", opt: str = "default", memory: int | str | None = None,
+) -> TrainStep: ...  # fmt: skip
+
+
+@overload
+def train_step(
+    loss: Callable[..., Any], params: Optimizer | None = None, *, optimizer: Optimizer | None = None,
+    clip: float | None = None, has_aux: bool = False, target: str = "host", opt: str = "default",
+    memory: int | str | None = None,
+) -> FunctionStep: ...  # fmt: skip
 
 
 @own_arguments(
