@@ -197,16 +197,17 @@ def _other_lane(op: Compute, machine: Machine) -> int | None:
     """
     if op.reduction is None or len(op.bodies) > 1 or len(op.axes) < 2:
         return None
-    narrow = is_narrow(op, machine)
-    if along(op, op.axes[-1]) and not narrow:
+    narrow, lies = is_narrow(op, machine), along(op, op.axes[-1])
+    if not op.reads or (lies and not narrow):
         return None
+    least = _lanes(op, machine) if lies else LEAST_LANES  # an axis that fills a vector, or it would be left again
     points, elements = _points(op), math.prod(typical(a.extent) for a in op.axes)
     if points < REUSE * elements or reads_of(i for r in op.reads for i in r.indices):
         return None
     for place, axis in enumerate(op.axes[:-1]):
         used = {r for r in op.reads if axis in set(free_axes(r.indices))}
         extent = typical(axis.extent)
-        if extent >= LEAST_LANES and along(op, axis) and len(used) == len(set(op.reads)):
+        if extent >= least and along(op, axis) and len(used) == len(set(op.reads)):
             return place
         lying = {r for r in used if is_along([r], axis)}
         turned = all(_size(r.tensor) * REUSE <= points for r in used - lying)

@@ -289,3 +289,15 @@ def test_what_is_summed_in_tiles_is_read_where_it_is_stored() -> None:
     assert "_partial[i, lane] = 0.0" in text
     sums = [line.partition("+=")[2] for line in text.splitlines() if "+=" in line]
     assert not [value for value in sums if "_window[" in value or "_partial[" in value]
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_two_narrow_axes_do_not_change_places_for_ever(target: str) -> None:
+    x = te.placeholder((700,), name="x")
+    window = te.compute((6, 7), lambda i, j: te.sum(lambda k: x[i + j + k], axis=600), name="window")
+    parity = te.compute((5, 7), lambda i, j: te.all(lambda k: (i + k) % 2 == 0, axis=300), name="parity")
+    for output in (window, parity):
+        assert str(te.Schedule(output).auto(target=target))
+    values = CHANCE.integers(-4, 5, 700).astype("f4")
+    np.testing.assert_array_equal(te.build([x], window)(values), te.interpret(window, {x: values}))
+    np.testing.assert_array_equal(te.evaluate(parity), te.interpret(parity, {}))
