@@ -23,7 +23,7 @@ from tedsl.analysis.checks import read_checks
 from tedsl.analysis.terms import rounded
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, topological
+from tedsl.lang.traverse import free_axes, reads_of, rebuild_all, substitute, substitute_all, topological
 
 __all__ = ["is_view", "over_cheap", "over_product", "through_views"]
 
@@ -73,12 +73,12 @@ def over_cheap(op: Compute, may_pass: Callable[[Operation], bool], readers: Mapp
         is_own = readers.get(stage.name) == 1 and is_once(op, read)
         return stage if (is_own or element_cost(stage) <= CHEAP) and _is_inside(op, stage) else None
 
-    def rule(node: Expr) -> Expr:
-        stage = cheap(node) if isinstance(node, Read) else None
-        return node if stage is None or not isinstance(node, Read) else rounded(stage.written_at(node))
-
-    while element_cost(op) <= MOST and any(cheap(read) is not None for read in op.reads):
-        op = replace(op, bodies=tidied(rebuild_all(op.bodies, rule)), _outputs={})
+    while element_cost(op) <= MOST:
+        found = [(read, stage) for read in op.reads if (stage := cheap(read)) is not None]
+        if not found:
+            break
+        written: dict[Expr, Expr] = {read: rounded(stage.written_at(read)) for read, stage in found}
+        op = replace(op, bodies=tidied(substitute_all(op.bodies, written)), _outputs={})
     return op
 
 
