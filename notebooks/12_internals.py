@@ -37,8 +37,8 @@ assert "score_sum" in repr(program)
 program
 
 # %% [markdown]
-# Two programs are the same when they compute the same in the same way, whatever their objects are called. That is the
-# key under which compiled kernels are kept.
+# Two programs are the same when they compute the same in the same way, whatever their objects are called. That is how
+# an operator is checked: its function is traced twice, and refused if the two programs differ.
 
 # %%
 again = te.compute((n,), lambda i: te.tanh(te.sum(lambda k: x[i, k] * w[k]) + 1), name="other")

@@ -78,9 +78,9 @@ def _room(text: str) -> int:
 def _opening(text: str) -> str:
     lines = text.split("\n")
     if left_out := len(lines[MOST_ROWS:]):
-        lines[MOST_ROWS:] = [f"... and {left_out} more lines: print() shows them"]
+        lines[MOST_ROWS:] = [f"... and {left_out} more lines: run the cell to see them"]
     text = escape("\n".join(lines))
-    plain = f'<pre class="te-text">{text}</pre>'
+    plain = f'<pre class="te-text"><code>{text}</code></pre>'
     return f'<div class="te"><style>{style()}</style>{plain}<div class="te-page" hidden style="display:none">'
 
 

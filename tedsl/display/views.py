@@ -24,7 +24,7 @@ from tedsl.display.nest import nest_tree
 from tedsl.display.stages import COLOR, stage_graph
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.phases import part_shown
-from tedsl.lang.printing import abridged, kind_of, names_in, program_text
+from tedsl.lang.printing import abridged, kind_of, names_in, program_text, stages_text
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -60,7 +60,23 @@ class Shown:
 
 def html(shown: Any) -> str:
     """The page of a tensor, gradients, an index inversion, a schedule, a kernel, a report or work."""
-    return page(parts_of(shown), f"{shown}\n\n{shown.explain()}" if isinstance(shown, Gradients) else str(shown))
+    return page(parts_of(shown), _text(shown))
+
+
+def _text(shown: Any) -> str:
+    """What stands where the style of a page is taken away: what prints, with the formulas or loops of the page."""
+    if isinstance(shown, Gradients):
+        told = shown.explanation
+        return f"{shown}\n\n{told}\n\n{stages_text(_adjoints(told), told.names)}"
+    if isinstance(shown, Kernel) and _is_open(nest := shown.loop_nest()):
+        return f"{shown}\n\n{nest}"
+    return str(shown)
+
+
+def _adjoints(explanation: Explanation) -> list[Operation]:
+    """The stages that were found for the reads of a program, each once."""
+    found = [r.stage for reads in explanation.groups for r in reads if r.stage is not None]
+    return list(dict.fromkeys(op for stage in found for op in _parts(stage)))
 
 
 def latex(shown: Any) -> str | None:
@@ -318,7 +334,12 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     if stats.copies:
         yield f"<p>{badge('copies', 'amber')} {escape('; '.join(f'{n}: {why}' for n, why in stats.copies))}</p>"
     nest = kernel.loop_nest()
-    yield details("loops, as they run", nest_tree(nest), nest.count("\n") < MOST_OPEN)
+    yield details("loops, as they run", nest_tree(nest), _is_open(nest))
+
+
+def _is_open(nest: str) -> bool:
+    """Whether a loop nest is short enough to be seen at once."""
+    return nest.count("\n") < MOST_OPEN
 
 
 def _op(op: Op) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tedsl.lang.shortened import shortened
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import stages_of
 
-__all__ = ["abridged", "definition_text", "kind_of", "names_in", "program_text", "tensor_text"]
+__all__ = ["abridged", "definition_text", "kind_of", "names_in", "program_text", "stages_text", "tensor_text"]
 
 MOST_PARTS, FEW_PARTS = 16, 4  # that are listed of a formula, and of one that has more
 WIDEST = 320  # characters of a line
@@ -45,12 +45,14 @@ def abridged(text: str) -> str:
 
 def program_text(outputs: Tensor | Iterable[Tensor]) -> str:
     """Every stage that the outputs need, inputs first, under names that are unique in the program."""
-    tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    style = _listing()
-    stages = stages_of(tensors)
-    _give_names(style.names, stages)
-    listed = [op for op in stages if not part_shown(op)]
-    return "\n".join(definition_text(op, style) for op in listed)
+    stages = stages_of([outputs] if isinstance(outputs, Tensor) else list(outputs))
+    return stages_text(stages, names_in(stages))
+
+
+def stages_text(stages: Iterable[Operation], names: Names) -> str:
+    """The definitions of some stages of a program, one below the other, under its names."""
+    style = replace(_listing(), names=names)
+    return "\n".join(definition_text(op, style) for op in stages if not part_shown(op))
 
 
 def names_in(stages: Iterable[Operation]) -> Names:

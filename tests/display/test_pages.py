@@ -20,7 +20,8 @@ from tedsl.display.markup import MOST_BYTES, page, style
 from tedsl.display.views import MOST_OPEN
 
 VOID = {"br", "mspace"}
-TEXT = re.compile(r'<pre class="te-text">(.*?)</pre>', re.DOTALL)
+# Where `nbconvert` made a site, `pre` has the font of its surroundings, and only `code` one whose columns are aligned.
+TEXT = re.compile(r'<pre class="te-text"><code>(.*?)</code></pre>', re.DOTALL)
 
 
 def layer() -> tuple[te.Tensor, ...]:
@@ -170,6 +171,16 @@ def test_text_stands_where_a_style_is_taken_away(name: str) -> None:
     assert html.unescape(text[1]).split("\n")[0] in str(PAGES[name]())
     assert rendered(name).count('<div class="te-page" hidden style="display:none">') == 1
     assert ".te .te-text{display: none;}.te .te-page{display: block !important;}" in style()
+
+
+def test_the_text_has_formulas_of_adjoints_and_loops_of_kernels() -> None:
+    told = TEXT.search(rendered("gradients"))
+    assert told
+    assert re.search(r"^dconv_loss\[.*\] = .*tanh", told[1], re.MULTILINE)
+    assert re.search(r"^dw\[.*\] = sum\(", told[1], re.MULTILINE)
+    loops = TEXT.search(rendered("kernel"))
+    assert loops
+    assert PAGES["kernel"]().loop_nest() in html.unescape(loops[1])
 
 
 def test_what_pages_say() -> None:
