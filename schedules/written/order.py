@@ -6,7 +6,7 @@ floats are rounded after each term, so another order gives other bits; integers,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import takewhile
 
 from schedules.directives import Directive, Fuse, Reorder, Specialize, Split
@@ -16,7 +16,7 @@ from schedules.program import ProgramStages
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation
 
-__all__ = ["changed_order", "regrouped_between"]
+__all__ = ["changed_order", "combines_alike", "regrouped_between"]
 
 Walk = tuple[object, ...]
 Extents = Mapping[str, int | None]  # how many iterations each loop has, where that is known
@@ -30,6 +30,37 @@ def changed_order(plan: Plan) -> tuple[str, ...]:
         if name in plan.regrouped
         or (is_rounded(op) and any(_is_changed(plan, name, x) for x in plan.definitions(name) if base_of(x) == "body"))
     )
+
+
+def combines_alike(a: Plan, b: Plan) -> bool:
+    """Whether two complete plans of one function, for other extents, surely combine all terms in the same order.
+
+    So do those that change no order, and those that change it alike: with the same stages, each of them with the same
+    terms in the same loops.
+    """
+    changed = {*changed_order(a), *changed_order(b)}
+    return not changed or (changed.isdisjoint(_not_told(a)) and _sums(a, changed) == _sums(b, changed))
+
+
+def _not_told(plan: Plan) -> set[str]:
+    """The stages whose loops alone do not tell in which order they combine terms."""
+    return {name for name, op in plan.program.stages.items() if not isinstance(op, Compute)}
+
+
+def _sums(plan: Plan, changed: Set[str]) -> dict[str, object]:
+    """What each stage that combines terms does, and each that has to do with a changed one, as text."""
+    told: dict[str, object] = {}
+    for name, op in plan.program.stages.items():
+        if not isinstance(op, Compute) or not (is_rounded(op) or any(name.startswith(c) for c in changed)):
+            continue
+        axes = () if op.reduction is None else op.reduction.axes
+        loops = [
+            [(v.name, v.kind, v.known) for v in plan.nest(name, x).levels if _is_of_terms(v)]
+            for x in plan.definitions(name)
+            if base_of(x) == "body"
+        ]
+        told[name] = [str(e) for e in op.bodies], [str(a.extent) for a in axes], loops
+    return told
 
 
 def regrouped_between(before: ProgramStages, after: ProgramStages) -> frozenset[str]:

@@ -28,6 +28,7 @@ from tedsl.lang.printing import abridged, kind_of, names_in, program_text, stage
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.explaining import of_their_own
 from tedsl.ops.op import Op, definitions_of
 from tedsl.ops.optim import FunctionStep, program_of
 from tedsl.testing.report import CheckReport
@@ -362,6 +363,7 @@ def _op(op: Op) -> Iterator[str]:
             f'<p class="te-mute">compiled in {k.stats.compile_ms:.0f}&#8239;ms for {escape(target)}</p>'
             for target, k in traced.kernels.items()
         )
+        yield "".join(f'<p class="te-mute">{escape(told)}</p>' for told in of_their_own(definition, traced))
         yield details("the program", "".join(_stages(traced.outputs, stages_of(traced.outputs))))
     if len(traces) > MOST_TITLES:
         yield f'<p class="te-mute">and for {_plural(len(traces) - MOST_TITLES, "more shape")}</p>'

@@ -16,7 +16,7 @@ from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, TracedRo
 from tedsl.ops.saving import Saving, kept_by, saving_of
 from tedsl.ops.shapes import Spec
 
-__all__ = ["OpExplanation", "explanation_of"]
+__all__ = ["OpExplanation", "explanation_of", "of_their_own"]
 
 WIDTH = 100  # of a line
 _ITEM = re.compile(r"(?<=,) (?![^\[]*\])")  # what lies between two parts of a list; shapes stay whole
@@ -72,6 +72,7 @@ def _call(definition: Definition, traced: TracedRoutine) -> str:
 def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutine) -> Iterator[str]:
     symbols = ", for all extents" if traced.is_symbolic else ""
     yield f"forward: {_state(traced)}{symbols}"
+    yield from of_their_own(definition, traced)
     yield from _widened(traced)
     if definition.signature.is_last:
         return
@@ -90,6 +91,16 @@ def _about(definition: Definition, specs: tuple[Spec, ...], traced: TracedRoutin
         read = [names[p] for p in kept.inputs]
         inputs = f": {', '.join(read)}, and" if read else ""
         yield from _wrapped(f"the backward pass reads{inputs} what is kept: {', '.join(kept.names)}")
+
+
+def of_their_own(routine: Routine, traced: TracedRoutine) -> Iterator[str]:
+    """Which shapes have a kernel of their own beside that for all, and why others that recurred have none."""
+    for specs, recurrence in list(routine.recurrences.items()):
+        shapes = ", ".join(f"{dtype}[{', '.join(map(str, shape))}]" for shape, dtype in specs)
+        if recurrence.traced is traced and specs in routine.own:
+            yield f"a kernel of its own for {shapes}, which recurred"
+        elif recurrence.traced is traced and recurrence.told:
+            yield f"no kernel of its own for {shapes}: {recurrence.told}"
 
 
 def _widened(traced: TracedRoutine) -> Iterator[str]:

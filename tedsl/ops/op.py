@@ -77,7 +77,8 @@ def op(
               reads that is not pointwise), "inputs" (nothing, all is computed again), or names of stages
     symbolic  whether one kernel serves many shapes: never (False), always (True), or by default after four shapes, if
               the function allows it. Extents that changed are symbols then; those that were equal in each call share
-              one
+              one. By default a shape that recurs gets a kernel of its own later, if that gives the same bits: another
+              process builds it while calls go on
     opt       as of `te.build`, for the operator and its derivatives
     memory    as of `te.build`. Extents are then numbers, and a forward pass keeps nothing unless `save` names stages
     """
@@ -253,9 +254,12 @@ class Op(Rich):
         if found is None or len({home_of(type(a)) for a in call.arrays}) > 1:
             return
         home = home_of(type(call.arrays[0]))
+        quick: Callable[..., Any] | None
         if home == "numpy":
-            traced = self.definition(call.template).traced(_specs(call.arrays))
-            quick: Callable[..., Any] | None = functools.partial(_quick, traced.kernel, traced)
+            definition, specs = self.definition(call.template), _specs(call.arrays)
+            traced, recurrence = definition.running(specs), definition.recurrence(specs)
+            quick = functools.partial(_quick, traced.kernel, traced)
+            quick = quick if recurrence is None else recurrence.watched(quick)
         else:
             quick = import_module(home).prepare(self, call)
         if quick is not None:
@@ -303,8 +307,10 @@ class Op(Rich):
 
     def _run(self, call: OpCall, out: Any, mode: Any) -> Any:
         arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]
-        traced = self.definition(call.template).traced(_specs(arrays))
-        return into(traced, arrays, out, mode)
+        definition, specs = self.definition(call.template), _specs(arrays)
+        recurrence = definition.recurrence(specs)
+        run = functools.partial(into, definition.running(specs), arrays, out, mode)
+        return run() if recurrence is None else recurrence.timed(run, arrays)
 
 
 def definitions_of(op: Op) -> list[Definition]:

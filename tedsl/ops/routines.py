@@ -26,8 +26,9 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.elements import tensor_of
 from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.recurring import Recurrence
 from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of
 from tedsl.ops.signature import Static, map_leaves
 
@@ -114,6 +115,8 @@ class Routine:
 
     def __init__(self) -> None:
         self.traces: dict[tuple[Spec, ...], TracedRoutine] = {}
+        self.own: dict[tuple[Spec, ...], TracedRoutine] = {}  # for shapes that recurred, beside those for all
+        self.recurrences: dict[tuple[Spec, ...], Recurrence] = {}
         self._exact: dict[tuple[Spec, ...], TracedRoutine] = {}
         self._open: dict[Pattern, TracedRoutine | str] = {}  # with symbols, or why there is none
         self.made: dict[Any, Routine] = {}
@@ -162,9 +165,25 @@ class Routine:
             found = self._exact.get(specs) or self._exact.setdefault(specs, self._trace(specs))
         return found
 
+    def running(self, specs: tuple[Spec, ...]) -> TracedRoutine:
+        """What is run on arrays of these shapes: a kernel of their own, if they have one."""
+        return self.own.get(specs) or self.traced(specs)
+
+    def recurrence(self, specs: tuple[Spec, ...]) -> Recurrence | None:
+        """Who watches whether a shape is worth a kernel of its own; None where that is settled, or never asked."""
+        traced = self.traced(specs)
+        if not traced.is_symbolic or self.symbolic is not None or self.worth.opt == "best":
+            return None
+        found = self.recurrences.get(specs)
+        if found is None:
+            found = self.recurrences.setdefault(specs, Recurrence(self, specs, traced))
+            if any(isinstance(op, Extern) for op in stages_of(traced.outputs)):
+                found.settle("it calls Python functions, and nothing of it is kept on the disk")
+        return None if found.is_settled else found
+
     def run(self, arrays: Sequence[np.ndarray[Any, Any]], target: str = "host") -> tuple[Any, ...]:
         """The results for these arrays."""
-        traced = self.traced(tuple((a.shape, a.dtype.name) for a in arrays))
+        traced = self.running(tuple((a.shape, a.dtype.name) for a in arrays))
         results: tuple[Any, ...] = traced.kernel_for(target)(*arrays)
         return results
 

@@ -48,6 +48,8 @@ __all__ = [
     "key_of",
     "key_of_part",
     "key_of_program",
+    "passing_folder",
+    "passing_through",
     "read",
     "recall",
     "write",
@@ -131,16 +133,33 @@ def _is_unwanted() -> bool:
 @contextlib.contextmanager
 def keeping_meanwhile() -> Iterator[None]:
     """In the block, what this process and its children compile is kept, if only for so long."""
-    if not _is_unwanted() and files.private_folder(FOLDER) is not None:
+    folder = passing_folder()
+    if folder is None:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="tedsl-", ignore_cleanup_errors=True) as folder:
-        _passing.append(Path(folder))
-        try:
-            _versions()  # asked here, not by each of the children
-            yield
-        finally:
-            _passing.pop()
+    with folder as name, passing_through(name):
+        _versions()  # asked here, not by each of the children
+        yield
+
+
+def passing_folder() -> tempfile.TemporaryDirectory[str] | None:
+    """A folder to pass code through that another process compiles; None where what it keeps is found anyway."""
+    if not _is_unwanted() and files.private_folder(FOLDER) is not None:
+        return None
+    return tempfile.TemporaryDirectory(prefix="tedsl-", ignore_cleanup_errors=True)
+
+
+@contextlib.contextmanager
+def passing_through(folder: str | None) -> Iterator[None]:
+    """In the block, code is written into a folder and found there, if there is one."""
+    if folder is None:
+        yield
+        return
+    _passing.append(Path(folder))
+    try:
+        yield
+    finally:
+        _passing.pop()
 
 
 def _folders() -> tuple[Path | None, Path | None]:

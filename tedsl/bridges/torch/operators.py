@@ -63,7 +63,8 @@ def prepare(op: Op, made: OpCall) -> Callable[..., Any] | None:
     if not here and device.type != "cuda":
         return None
     routine = op.definition(made.template)
-    traced = routine.traced(specs_of(made.arrays))
+    specs = specs_of(made.arrays)
+    traced = routine.running(specs)
     single = traced.result == 0
     compute = _compute_here(traced) if here else partial(run, routine)
     plans: list[torch_autograd.DerivativePlan] = []
@@ -83,7 +84,9 @@ def prepare(op: Op, made: OpCall) -> Callable[..., Any] | None:
                 return NotImplemented
         return results[0] if single else traced.nested(results)
 
-    return quick
+    is_trained = any(t.requires_grad for t in made.arrays)
+    recurrence = routine.recurrence(specs) if here and not is_trained else None
+    return quick if recurrence is None else recurrence.watched(quick)
 
 
 def like(array: np.ndarray[Any, Any], given: Any) -> Any:
