@@ -7,6 +7,7 @@ places brought into bounds, and chooses; in pieces each loop reads its own tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import field
 from itertools import pairwise, product
 
 from schedules.conditions import extremes, tidy
@@ -14,6 +15,7 @@ from tedsl.analysis.affine import with_plain_indices
 from tedsl.analysis.facts import Facts, naturals
 from tedsl.analysis.places import are_places
 from tedsl.analysis.points import is_data_free
+from tedsl.analysis.size_ranges import ranges_of_sizes
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
@@ -22,7 +24,7 @@ from tedsl.lang.intervals import Known, may_wrap, range_of, with_sizes, wraps_ea
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import Affine
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import reads_of, rebuild_all, substitute_all, topological
 
 __all__ = ["Piece", "boxes", "decided", "in_order", "pieces_of", "written_out"]
 
@@ -67,7 +69,7 @@ def boxes(axis: Axis, at: Sequence[Expr]) -> list[Axis]:
 def in_order(axis: Axis, at: Sequence[Expr]) -> bool:
     """Whether positions lie within an axis, each behind the one before or on it, whatever the sizes are."""
     assert axis.extent is not None
-    facts = Facts(())
+    facts = Facts((), ranges_of_sizes([axis.extent]))
     forms = [facts.form(e) for e in (axis.begin, *at, simplify_extent(axis.begin + axis.extent))]
     return all(facts.proves(b - a) for a, b in pairwise(forms))
 
@@ -77,7 +79,8 @@ def decided(roots: Sequence[Expr], moved: Mapping[Expr, Expr], axes: Sequence[Ax
 
     What is not chosen is not looked at.
     """
-    facts = Facts(axes)
+    held = (*(a.extent for a in axes), *(e for read in reads_of(roots) for e in read.tensor.extents))
+    facts = Facts(axes, ranges_of_sizes(held))
     rule, place = _Rule(facts, may_wrap), _Rule(facts, _early)
     new: dict[Expr, Expr] = dict(moved)
     stack = list(roots)
@@ -119,8 +122,15 @@ class _Rule:
 
     facts: Facts
     wraps: Callable[[Expr, Known], bool]
+    known: dict[Expr, Expr] = field(default_factory=dict)
 
     def node(self, given: Expr) -> Expr:
+        """A node as far as it is decided, which several reads may ask for."""
+        if given not in self.known:
+            self.known[given] = self._decided(given)
+        return self.known[given]
+
+    def _decided(self, given: Expr) -> Expr:
         node = tidy(given)
         if not isinstance(node, Apply):
             return node

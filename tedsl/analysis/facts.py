@@ -12,6 +12,7 @@ from itertools import product
 
 from tedsl.analysis.affine import form_of
 from tedsl.analysis.inequalities import contradictory
+from tedsl.analysis.samples import Samples
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
 from tedsl.lang.intervals import Known, exact_range, leaves, may_wrap, range_of, within
@@ -35,6 +36,7 @@ class Facts:
         self.known: Known = {} if known is None else known
         self._forms: dict[Expr, Affine] = {}
         self._cases: dict[Expr, tuple[Alternatives, Alternatives]] = {}  # where false, where true
+        self._samples = Samples(axes)
         self._scope = [a for a in axes if a.extent is not None and not isinstance(a.extent, Const)]
 
     def form(self, expr: Expr) -> Affine:
@@ -53,6 +55,8 @@ class Facts:
         """Whether `goal >= 0` at every point of the scope at which `condition` holds."""
         if goal.is_constant and goal.constant >= 0:
             return True
+        if condition is TRUE and self._samples.refute(goal):
+            return False
         return all(self._follows(goal, rows) for case in _options(condition) for rows in self.cases(case, True))
 
     def refutes(self, condition: Expr) -> bool:

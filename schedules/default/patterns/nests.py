@@ -588,7 +588,7 @@ class GroupLoops:
         wide = most if fits and not is_long and not self._folds_across(op, vector) else 1
         if reduces and self.rw.kinds.get(op.name) == "partial" and extent is not None and extent % width == 0:
             wide = min(extent // width, MOST_LANES)  # all of them in registers, wherever they are computed
-        if extent is None and _steps(op) <= MOST_UNROLLED:
+        if extent is None and _steps(op) <= FEW_UNROLLED:
             wide = 1
         if op.reduction is None and vector not in self.cut:  # quotients are known within pieces
             wide = period(op, vector, width)

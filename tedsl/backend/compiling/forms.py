@@ -6,6 +6,7 @@ the first that fits its arrays. So are the assumptions on numbers: the next is t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from enum import Enum
@@ -93,7 +94,7 @@ class _Seen:
 
     @property
     def is_contiguous(self) -> bool:
-        return not self.is_large and all(a.flags.c_contiguous and a.size <= SIZE_MAX for a in self.arrays)
+        return not self.is_large and all(a.flags.c_contiguous and _has_short_rows(a) for a in self.arrays)
 
     def is_compact(self, strides: Sequence[Sequence[int]]) -> bool:
         """Whether all lie as is known: the first ones by those strides that are given, contiguous else."""
@@ -124,6 +125,12 @@ def is_dense(array: Array) -> bool:
 def _steps_by(array: Array, strides: Sequence[int]) -> bool:
     steps = zip(array.shape, array.strides, strides, strict=True)
     return all(n == 1 or step == expected * array.itemsize for n, step, expected in steps)
+
+
+def _has_short_rows(array: Array) -> bool:
+    """Whether axes that are one are no longer than an extent may be, also in an array that has no elements."""
+    longest = math.prod(n or 1 for n in array.shape)
+    return longest <= SIZE_MAX and longest * array.itemsize <= LARGEST
 
 
 def _is_large(array: Array) -> bool:

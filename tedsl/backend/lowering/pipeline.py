@@ -248,7 +248,7 @@ def lower_pieces(ctx: Context, op: Compute, pieces: Sequence[Piece]) -> Stage:
             last = {a: ctx.extent(a.begin) + ctx.extent(extent_of(a)) - 1 for a in asked}
             hidden = {a: hl.min(hl.Expr(loops[a]) + ctx.unknown_zero(), last[a]) for a in asked}
             restrict(ctx, domain, piece.condition, hidden)
-        scope = ctx.scalars(loops, facts=Facts(piece.loops))
+        scope = ctx.scalars(loops, facts=Facts(piece.loops, dict(ctx.ranges)))
         place = tuple(map(scope.extent, map(_within, op.axes, piece.loops, piece.places)))[::-1]
         values = [ctx.onto(op.output(k), place, scope.value(piece.bodies[k])) for k in components]
         values = list(map(ctx.after_checks, values))

@@ -13,6 +13,7 @@ import halide as hl
 from schedules.pieces import Piece
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.idle_places import axes_used
+from tedsl.analysis.size_ranges import ranges_of_sizes
 from tedsl.backend.arguments.layouts import LARGEST, strides_of
 from tedsl.backend.assembly.numbering import numbered_func
 from tedsl.backend.lowering.constants import Constants
@@ -22,7 +23,7 @@ from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
 from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import SIZE_MAX, Axis, Expr, Fn, Read, Var
+from tedsl.lang.expr import Axis, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, Range
 from tedsl.lang.tensor import Operation, Tensor
 
@@ -247,13 +248,11 @@ class Context:
 
 
 def _ranges(tensors: Iterable[Tensor]) -> Known:
-    """The extents that are axes of arrays as they are: so many of their elements are no more than `LARGEST` bytes."""
+    """Sizes that axes of arrays are made of: so many of their elements are no more than `LARGEST` bytes."""
     ranges: dict[Expr, Range] = {}
     for tensor in tensors:
-        for extent in tensor.extents:
-            if isinstance(extent, Var):
-                most = min(ranges.get(extent, (0, SIZE_MAX))[1], LARGEST // tensor.dtype.itemsize)
-                ranges[extent] = 0, most
+        for size, (_, most) in ranges_of_sizes(tensor.extents, LARGEST // tensor.dtype.itemsize).items():
+            ranges[size] = 0, min(ranges.get(size, (0, most))[1], most)
     return ranges
 
 

@@ -63,6 +63,50 @@ def test_rows_of_unknown_length_are_loaded_as_they_lie_between_their_borders(mod
     assert cuts(dx, target) == [(f"minimum({edge}, w)", f"maximum(w - {edge}, minimum({edge}, w))")]
 
 
+def filtered(shape: tuple[Any, ...], taps: int, mode: str, *, sharp: bool = False) -> tuple[list[te.Tensor], te.Tensor]:
+    """Pictures whose channels lie side by side, blurred by a square of weights, or what a blur takes away added."""
+    x, g = te.placeholder(shape, name="x"), te.placeholder((taps, taps), name="g")
+    f = x / 3 if sharp else x
+    y = te.compute(
+        shape,
+        lambda i, j, c: te.sum(lambda u, v: g[u, v] * f.at(i + u - taps // 2, j + v - taps // 2, c, mode=mode)),
+        name="y",
+    )
+    return [x, g], f + 0.5 * (f - y) if sharp else y
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("mode", ["clamp", "reflect", "wrap"])
+@pytest.mark.parametrize("taps", [3, 5])
+def test_windows_over_pixels_of_unknown_rows_are_loaded_as_they_lie(taps: int, mode: str, target: str) -> None:
+    inputs, y = filtered((te.var("h"), te.var("w"), 3), taps, mode)
+    kernel = te.build(inputs, y, target=target)
+    lines = re.findall(r"[^\n]*\by\[ramp\([^\n]*", kernel.source("stmt"))
+    assert any(line.count("x[ramp(") == taps**2 and line.count("x[") == taps**2 for line in lines), lines
+
+
+@pytest.mark.parametrize("taps", [3, 5])
+def test_windows_between_zeros_hold_several_vectors_of_sums(taps: int) -> None:
+    inputs, y = filtered((te.var("h"), te.var("w"), 3), taps, "zero")
+    nest = te.build(inputs, y, target="x86-64-v4").loop_nest()
+    assert re.search(r"unrolled [^\n]* in \[0, 3\]:\n +vectorized [^\n]* in \[0, 15\]", nest), nest
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE[-1:])
+@pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
+@pytest.mark.parametrize(("taps", "sharp"), [(3, True), (5, False), (7, False)])
+def test_windows_over_pixels_of_unknown_rows(taps: int, sharp: bool, mode: str, level: str) -> None:
+    inputs, y = filtered((te.var("h"), te.var("w"), 3), taps, mode, sharp=sharp)
+    with processor(level):
+        kernel = te.build(inputs, y)
+    for height, width in ((1, 1), (2, 1), (1, 3), (4, 2), (5, 4), (3, 5), (2, 7), (7, 16), (9, 41), (3, 130)):
+        arrays = CHANCE.integers(-4, 5, (height, width, 3)), CHANCE.integers(-4, 5, (taps, taps))
+        feeds = [a.astype("float32") for a in arrays]
+        fixed, want = filtered((height, width, 3), taps, mode, sharp=sharp)
+        want = te.interpret(want, dict(zip(fixed, feeds, strict=True)))
+        np.testing.assert_allclose(kernel(*feeds), want, rtol=1e-5, atol=1e-4, err_msg=str((height, width)))
+
+
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
 def test_borders_of_rows_shorter_than_they_are(mode: str, level: str) -> None:
