@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
-from tedsl.lang.dtypes import BOOL, FLOAT32, INT32, DType
+from tedsl.lang.dtypes import BOOL, DTYPE_NAMES, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.names import OF_MODULES, few_elements, instead_of, title_of
@@ -133,9 +133,10 @@ class Expr(Operators["Expr"], RichFormula):
                 "like take one"
             )
         few = few_elements(str(self)) if _has_axis(self) else "te.stack([a, b, ...]) makes a tensor of such elements"
+        cast = f'te.cast({self}, "{dtype}") converts it; ' if str(dtype) in DTYPE_NAMES else ""
         raise TypeError(
-            f"`{self}` is symbolic and no array, at {user_location()}; to read an element of a NumPy array at it, make "
-            f"that a tensor first: c = te.constant(a), then c[i]; {few}"
+            f"`{self}` is symbolic and no array, at {user_location()}; {cast}to read an element of a NumPy array at "
+            f"it, make that a tensor first: c = te.constant(a), then c[i]; {few}"
         )
 
     __dlpack__ = __dlpack_device__ = __array__  # what torch.tensor(e) asks for

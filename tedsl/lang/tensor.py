@@ -21,7 +21,7 @@ import numpy as np
 from tedsl.lang import functions as fn
 from tedsl.lang.at import At
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.dtypes import BOTTOM, INT32, DType
+from tedsl.lang.dtypes import BOTTOM, DTYPE_NAMES, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.guards import guards_of
@@ -559,16 +559,26 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
         )
 
     def __float__(self) -> NoReturn:
+        self._refuse_number("float32")
+
+    def __int__(self) -> NoReturn:
+        self._refuse_number("int32")
+
+    def _refuse_number(self, dtype: str) -> NoReturn:
         raise TypeError(
             f"{self!r} has no number while the program is written, at {user_location()}: te.evaluate computes it, "
-            "astype converts it, and functions are those of te: te.exp, te.sqrt in place of math.exp, math.sqrt"
+            f"{self._converted(dtype)} converts it, and functions are those of te: te.exp, te.sqrt in place of "
+            "math.exp, math.sqrt"
         )
 
-    __int__ = __float__
+    def _converted(self, dtype: object) -> str:
+        return f'{self.name if self.name.isidentifier() else "x"}.astype("{dtype}")'
 
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
+        """NumPy asks for an array of a dtype where that is called on a tensor: np.float32(x)."""
         raise TypeError(
-            f"{self!r} has no elements while the program is written, at {user_location()}: te.evaluate computes them, "
+            f"{self!r} has no elements while the program is written, at {user_location()}: "
+            f"{'' if str(dtype) not in DTYPE_NAMES else f'{self._converted(dtype)} converts them, '}te.evaluate computes them, "
             "te.stack([a, b, ...]) puts several into one, te.hstack too, in place of np.c_ and np.r_"
             + (
                 ""
