@@ -14,8 +14,8 @@ import numpy as np
 from tedsl.lang.errors import user_location
 
 __all__ = [
-    "ALL", "BFLOAT16", "BOOL", "BOTTOM", "DTYPE_NAMES", "FLOAT16", "FLOAT32", "FLOAT64", "INDEX", "INT8", "INT16", "INT32",
-    "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "DType", "Kind", "as_dtype", "default_type", "divide_type",
+    "ALL", "BFLOAT16", "BOOL", "BOTTOM", "DTYPE_NAMES", "FLOAT16", "FLOAT32", "FLOAT64", "INDEX", "INT8", "INT16",
+    "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "DType", "Kind", "as_dtype", "default_type", "divide_type",
     "dtype_of_array", "float_type", "integer_bounds", "is_masked", "promote",
 ]  # fmt: skip
 

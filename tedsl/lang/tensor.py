@@ -576,10 +576,10 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
         """NumPy asks for an array of a dtype where that is called on a tensor: np.float32(x)."""
+        cast = f"{self._converted(dtype)} converts them, " if str(dtype) in DTYPE_NAMES else ""
         raise TypeError(
-            f"{self!r} has no elements while the program is written, at {user_location()}: "
-            f"{'' if str(dtype) not in DTYPE_NAMES else f'{self._converted(dtype)} converts them, '}te.evaluate computes them, "
-            "te.stack([a, b, ...]) puts several into one, te.hstack too, in place of np.c_ and np.r_"
+            f"{self!r} has no elements while the program is written, at {user_location()}: {cast}te.evaluate computes "
+            "them, te.stack([a, b, ...]) puts several into one, te.hstack too, in place of np.c_ and np.r_"
             + (
                 ""
                 if not self.dtype.is_integer
