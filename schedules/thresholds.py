@@ -72,6 +72,7 @@ class Thresholds:
     wide_readers: int = 3  # kernels that read a stage made of several tensors
     step_kernels: int = 1 << 16  # scalar operations of a step that is a kernel of its own
     forgotten: int = 1 << 23  # bytes of the steps of scans that nobody needs at once
+    segment: int = 1 << 14  # vector instructions of a segment of these steps, for what it takes to call its kernels
     step_run: int = 32  # bytes of a step in one piece, from which on that many are cut along time
     kernels: int = 24  # of a program that is cut: one kernel for fewer is called faster
     gpu_taps: int = 3  # reads of a tensor for an element of a stencil that is staged in shared memory

@@ -28,7 +28,7 @@ from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import topological
 
-__all__ = ["costs_without_trips", "widely_read"]
+__all__ = ["LINE", "costs_without_trips", "instructions", "widely_read"]
 
 LINE = 16  # vector instructions in the time in which one core gets a vector from memory
 DIVISION, FUNCTION = 20, 30  # vector instructions in the time of one
@@ -149,10 +149,10 @@ def _readers(op: Operation, costs: Costs, planned: AbstractSet[str]) -> set[Oper
 def _needs(op: Compute, costs: Costs, size: int) -> _Inputs | None:
     """What an element takes, with all that is inlined; None where it reads large tensors but element by element."""
     streams: set[Tensor] = set()
-    instructions = 0
+    count = 0
     long = {a for a in op.axes if number(a.extent) != 1}
     for node in op.nodes:
-        instructions += _instructions(node)
+        count += instructions(node)
         if not isinstance(node, Read):
             continue
         small = _size(node.tensor) * MUCH_SMALLER <= size
@@ -165,12 +165,12 @@ def _needs(op: Compute, costs: Costs, size: int) -> _Inputs | None:
             if further is None:
                 return None
             streams |= further.streams
-            instructions += further.instructions
+            count += further.instructions
         elif not small:
             if not long.issubset(node.indices):
                 return None
             streams.add(node.tensor)
-    return _Inputs(frozenset(streams), instructions)
+    return _Inputs(frozenset(streams), count)
 
 
 def _size(tensor: Tensor) -> int:
@@ -180,7 +180,8 @@ def _size(tensor: Tensor) -> int:
     return size
 
 
-def _instructions(node: Expr) -> int:
+def instructions(node: Expr) -> int:
+    """The vector instructions of one operation."""
     if not isinstance(node, Apply):
         return 0
     if not is_costly(node):

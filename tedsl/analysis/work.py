@@ -7,7 +7,7 @@ changes none of them. They are exact where guards do not depend on data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tedsl.analysis.arrays.feeds import as_outputs
@@ -29,6 +29,7 @@ WHAT = "te.work"
 FREE = frozenset({Fn.SELECT, Fn.CAST, Fn.TERM, Fn.ROUNDED, Fn.STOP, Fn.AND, Fn.OR, Fn.NOT})
 
 Sizes = Mapping[Var, int]
+Count = Callable[[Expr], int]  # of an operation
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class Work(Rich):
 
 
 NOTHING = Work(0, 0, 0, 0)
+
+
+def _one(_: Expr) -> int:
+    return 1
 
 
 @own_arguments()
@@ -76,42 +81,42 @@ def work_by_stage(outputs: Any, sizes: NamedSizes | None = None) -> dict[Operati
     return {op: _of_stage(op, known) for op in stages_of(tensors) if not isinstance(op, Placeholder)}
 
 
-def flops_of(op: Operation, sizes: Sizes) -> int:
-    """The arithmetic of one stage; placeholders have none."""
-    return 0 if isinstance(op, Placeholder) else _in_registers(op, sizes).flops
+def flops_of(op: Operation, sizes: Sizes, count: Count = _one) -> int:
+    """The arithmetic of one stage, `count` for each operation; placeholders have none."""
+    return 0 if isinstance(op, Placeholder) else _in_registers(op, sizes, count).flops
 
 
 def _of_stage(op: Operation, sizes: Sizes) -> Work:
-    return _in_registers(op, sizes) + Work(0, 0, 0, _bytes(op, sizes))
+    return _in_registers(op, sizes, _one) + Work(0, 0, 0, _bytes(op, sizes))
 
 
-def _in_registers(op: Operation, sizes: Sizes) -> Work:
+def _in_registers(op: Operation, sizes: Sizes, count: Count) -> Work:
     """All of it but the bytes, which take longer to count than the rest."""
     if isinstance(op, Scatter):
-        points = _loops(op.axes, op.guard, _flops((op.value,)) + 1, sizes)
+        points = _loops(op.axes, op.guard, _flops((op.value,), count) + 1, sizes)
         return points + Work(math.prod(concrete_shape(op.output(), sizes, WHAT)), 0, 0, 0)
     if isinstance(op, Compute) and op.reduction is not None:
-        return _of_reduction(op.reduction, op.axes, sizes)
+        return _of_reduction(op.reduction, op.axes, sizes, count)
     if isinstance(op, Scan) and op.parts:
-        return sum((_of_bodies(made.axes, (made.body,), sizes) for made in unpacked(op)), NOTHING)
+        return sum((_of_bodies(made.axes, (made.body,), sizes, count) for made in unpacked(op)), NOTHING)
     if isinstance(op, (Compute, Scan)):
-        return _of_bodies(op.axes, op.bodies, sizes)
+        return _of_bodies(op.axes, op.bodies, sizes, count)
     return NOTHING
 
 
-def _of_bodies(axes: tuple[Axis, ...], bodies: tuple[Expr, ...], sizes: Sizes) -> Work:
-    total = _loops(axes, TRUE, _flops(bodies), sizes)
+def _of_bodies(axes: tuple[Axis, ...], bodies: tuple[Expr, ...], sizes: Sizes, count: Count) -> Work:
+    total = _loops(axes, TRUE, _flops(bodies, count), sizes)
     for node in topological(bodies):
         if isinstance(node, Reduce):
             around = (a for a in free_axes(node) if a not in set(axes))  # those of reductions that it stands in
-            total += _of_reduction(node, (*axes, *around), sizes)
+            total += _of_reduction(node, (*axes, *around), sizes, count)
     return total
 
 
-def _of_reduction(reduce: Reduce, outer: tuple[Axis, ...], sizes: Sizes) -> Work:
+def _of_reduction(reduce: Reduce, outer: tuple[Axis, ...], sizes: Sizes, count: Count) -> Work:
     reducer = reduce.reducer
-    combine = _flops(reducer.results) if reducer.is_custom else 1
-    return _loops((*outer, *reduce.axes), reduce.where, _flops(reduce.values) + combine, sizes)
+    combine = _flops(reducer.results, count) if reducer.is_custom else 1
+    return _loops((*outer, *reduce.axes), reduce.where, _flops(reduce.values, count) + combine, sizes)
 
 
 def _loops(axes: tuple[Axis, ...], guard: Expr, flops: int, sizes: Sizes) -> Work:
@@ -129,7 +134,7 @@ def _ranges(axes: Iterable[Axis], sizes: Sizes) -> dict[Axis, tuple[int, int]]:
     return found
 
 
-def _flops(roots: Iterable[Expr]) -> int:
+def _flops(roots: Iterable[Expr], count: Count) -> int:
     """Operations on values below the roots, shared ones once; a reduction inside is counted on its own."""
     order: dict[Expr, None] = {}
     stack = list(roots)
@@ -139,7 +144,7 @@ def _flops(roots: Iterable[Expr]) -> int:
             order[node] = None
             if isinstance(node, Apply):
                 stack.extend(node.args)
-    return sum(_is_arithmetic(node) for node in order)
+    return sum(count(node) for node in order if _is_arithmetic(node))
 
 
 def _is_arithmetic(node: Expr) -> bool:

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from schedules.default.recompute import LINE, instructions
+from schedules.machine import Machine
 from schedules.program import reading, rewritten_expressions
 from tedsl.analysis.sizes import known_shape
 from tedsl.analysis.work import flops_of
@@ -20,8 +22,10 @@ from tedsl.backend.compiling.executable import StepPlan, View
 from tedsl.backend.compiling.forms import DENSE
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.sequence.cutting import Cutter
+from tedsl.backend.sequence.kept_steps import with_kept_steps
 from tedsl.backend.sequence.segments import Given, Segment, SegmentProgram, Segments, at_the_end
 from tedsl.backend.sequence.timeline import NotAlongTime, Timed, Timeline
+from tedsl.backend.sequence.whole_time import over_all_of_time
 from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Axis, Const, Expr, Read
@@ -37,7 +41,7 @@ MOST_PROGRAMS = 12  # of segments, each compiled
 LEAST_STEPS = 4  # of a segment
 ATTEMPTS = 3
 SPARED = 0.96  # of what there is, in each further attempt: segments are of whole steps
-CHEAP = 4  # operations for each byte that is held, up to which computing them twice is faster
+LITTLE = 1 / 16  # of the time of a program, for which less memory is worth it
 SPARE = 1.25  # times what the steps of a segment hold, for what its kernel needs beside them
 AMPLE = 2  # times what should be needed at least
 COPIED = 4  # times the least steps of a segment, so that few of them are copies
@@ -50,8 +54,8 @@ class Cuts:
     """
 
     def __init__(self, program: Compilation, peak_of: Callable[[StepPlan], int]) -> None:
-        self.program, self.peak = program, peak_of
-        self.line = Timeline(program.operations, program.outputs)
+        self.program, self.peak = _keeping(program), peak_of
+        self.line = Timeline(self.program.operations, self.program.outputs)
         self.state, self.step, self.least = _bytes_of(self.line)
         self.arrays = sum(map(_bytes, {*program.inputs, *program.outputs}))
         self._plans: dict[tuple[Segment, ...], StepPlan] = {}
@@ -128,20 +132,51 @@ def plan_in_cache(program: Compilation) -> StepPlan | None:
     if sum(map(_bytes, (t for op in scans for t in op.outputs))) < machine.least.forgotten:
         return None
     try:
+        program = _keeping(program)
         line = Timeline(program.operations, program.outputs)
         if any(t.is_scan and _is_scattered(t, machine.least.step_run) for t in line.timed.values()):
             return None
-        _, step, least = _bytes_of(line)
-        held = sum(map(_bytes, _held(line)))
-        again = sum(flops_of(t.op, {}) for t in line.timed.values() if t.is_scan and t.turn == 0)
-        if held < machine.least.forgotten or (line.turns > 1 and again > CHEAP * held):
+        held = _held(line)
+        if sum(map(_bytes, held)) < machine.least.forgotten:
             return None
+        _, step, least = _bytes_of(line)
         length = max(COPIED * least, int(machine.l2 / step))
         if 2 * length > line.steps:
             return None
-        return _Plan(program, line, Segments(line, _cut(line.steps, length, least))).plan()
+        segments = _cut(line.steps, length, least)
+        if not _pays(line, held, len(segments), machine):
+            return None
+        return _Plan(program, line, Segments(line, segments)).plan()
     except NotAlongTime:
         return None
+
+
+def _keeping(program: Compilation) -> Compilation:
+    """The program as it can be cut along time: over all of it, single steps that are read being kept."""
+    try:
+        outputs = over_all_of_time(program.inputs, program.outputs)
+        return replace(program, outputs=with_kept_steps(program.inputs, outputs))
+    except NotAlongTime:
+        return program
+
+
+def _pays(line: Timeline, held: set[Tensor], segments: int, machine: Machine) -> bool:
+    """Whether a program takes no longer in so many segments, by vector instructions and bytes of vectors.
+
+    Where all steps are held, a tensor is written after its lines were fetched, and each stage that reads it fetches
+    them once more; the processor does so meanwhile where a stage computes for longer than that takes. In segments,
+    scans are computed again, what is added up is copied from one to the next, and their kernels are called.
+    """
+    work = {op: flops_of(op, {}, instructions) * op.outputs[0].dtype.itemsize for op in line.timed}
+    waits = 0
+    for op, own in work.items():
+        moved = sum(_bytes(t) for t in op.inputs if t in held) + 2 * sum(_bytes(t) for t in op.outputs if t in held)
+        waits += max(0, LINE * moved - own)
+    first = [op for op, timed in line.timed.items() if timed.is_scan and timed.turn == 0]
+    again = sum(work[op] for op in first) if line.turns > 1 else 0
+    sums = sum(_bytes(t) for op, timed in line.timed.items() if timed.is_sum for t in op.outputs)
+    between = segments * (2 * LINE * sums + machine.least.segment * machine.vector_bytes)
+    return again + between <= waits + LITTLE * sum(work.values())
 
 
 def _held(line: Timeline) -> set[Tensor]:

@@ -25,6 +25,7 @@ from tedsl.lang.elements import fresh_axes
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.folding import select_node
+from tedsl.lang.intervals import range_of
 from tedsl.lang.tensor import Compute, Constant, Operation, Placeholder, Scan, Scatter, Tensor
 from tedsl.lang.traverse import free_axes, operations_between, reads_of, substitute_all
 
@@ -182,12 +183,11 @@ def _numbers_read(readers: Mapping[Tensor, Iterable[Read]]) -> dict[tuple[Tensor
 
 
 def _is_in_bounds(index: Expr, extent: Expr) -> bool:
-    """Whether an index is in bounds wherever it stands: an axis, a number, an element of a constant."""
+    """Whether an index is in bounds wherever it stands: by its axes and numbers, or as an element of a constant."""
     size = number(extent) or 0
-    if (place := _place(index)) is not None:
-        return 0 <= place < size
-    if isinstance(index, Axis):
-        return number(index.begin) == 0 and (number(index.extent) or size + 1) <= size
+    low, high = range_of(index)
+    if low >= 0 and high < size:
+        return True
     if not isinstance(index, Read) or not isinstance(index.tensor.op, Constant):
         return False
     array = index.tensor.op.array

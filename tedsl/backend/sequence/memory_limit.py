@@ -13,13 +13,11 @@ from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.host.units import parse_bytes, readable
 from tedsl.backend.sequence.along_time import Cuts, compiled
-from tedsl.backend.sequence.kept_steps import with_kept_steps
 from tedsl.backend.sequence.ordering import typical_bytes
 from tedsl.backend.sequence.recompute import Saved, StepCosts, saved
 from tedsl.backend.sequence.restored import plan_unasked
 from tedsl.backend.sequence.runner import Chain, Placing
 from tedsl.backend.sequence.timeline import NotAlongTime
-from tedsl.backend.sequence.whole_time import over_all_of_time
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Scan, Tensor
 from tedsl.lang.traverse import operations_between
@@ -117,15 +115,6 @@ def _work(plan: StepPlan, step: KernelStep) -> int:
     return flops + sum(map(typical_bytes, (*read, *made)))
 
 
-def _keeping(program: Compilation) -> Compilation:
-    """The program as it can be cut along time: over all of it, single steps that are read being kept."""
-    try:
-        outputs = over_all_of_time(program.inputs, program.outputs)
-        return replace(program, outputs=with_kept_steps(program.inputs, outputs))
-    except NotAlongTime:
-        return program
-
-
 def refuse_sizes(program: Compilation, asked: Any) -> None:
     """Refuse a limit for what has sizes that a call alone knows: what has to be computed again depends on them."""
     if asked is not None and parse_bytes(asked) and program.sizes:
@@ -152,7 +141,7 @@ def _fit(program: Compilation, plan: StepPlan, usual: StepPlan, most: int, asked
             return found
     peaks, why = [takes], ""
     try:
-        cuts = Cuts(_keeping(program), peak_of)
+        cuts = Cuts(program, peak_of)
         if (along_time := _along_time(cuts, most)) is not None:
             return along_time
         peaks.append(cuts.peak(cuts.frugal))

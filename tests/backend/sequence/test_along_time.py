@@ -330,7 +330,7 @@ def in_segments(made: Made) -> None:
     """In segments of a small cache, results and numbers as the reference has them."""
     inputs, outputs = made
     arrays = arrays_for(inputs)
-    with assuming({"forgotten": 1, "step_run": 1, "l2": 2048}):
+    with assuming({"forgotten": 1, "segment": 1, "step_run": 1, "l2": 2048}):
         kernel = te.build(inputs, outputs)
         results = kernel(*arrays)
     assert len(kernel.program.calls) > 2
@@ -362,16 +362,61 @@ def test_a_segment_that_nobody_reads_has_no_kernel() -> None:
 
 def test_gradients_of_steps_that_cost_less_than_their_memory_go_back_through_the_cache() -> None:
     inputs, outputs = wave(3_000)
-    with assuming({"forgotten": 1 << 16, "l2": 1 << 14}):
+    with assuming({"forgotten": 1 << 16, "segment": 1, "l2": 1 << 14}):
         kernel = te.build(inputs, outputs)
         assert kernel.program.peak_bytes < 4 * 8 * 3_000 * PLACES
         assert any(call.again for call in kernel.program.calls)
         results = kernel(*arrays_for(inputs))
     for found, want in zip(results, te.build(inputs, outputs)(*arrays_for(inputs)), strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-9)
-    with assuming({"forgotten": 1, "l2": 1}):
-        dear = te.build(*final(64))  # products of a matrix and a state
-    assert not any(call.again for call in dear.program.calls)
+
+
+def test_gradients_of_observed_steps_go_back_through_the_cache() -> None:
+    """Few steps and places that a loss reads are kept, also where nobody has asked for less memory."""
+    inputs, outputs = heat(64, 400)
+    with assuming({"forgotten": 1 << 16, "segment": 1, "l2": 1 << 14}):
+        kernel = te.build(inputs, outputs)
+    assert kernel.program.peak_bytes < 4 * 400 * 64
+    assert any(call.again for call in kernel.program.calls)
+    arrays = arrays_for(inputs)
+    feeds = dict(zip(inputs, arrays, strict=True))
+    for found, want in zip(kernel(*arrays), te.interpret(outputs, feeds), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4)
+
+
+def sine(steps: int) -> Made:
+    """Functions that take many instructions, of each state."""
+    k = te.placeholder((64,), name="k")
+
+    def step(u: te.Tensor, t: te.Expr, x: te.Expr) -> te.Expr:
+        return te.select(t == 0, k[x], u[t - 1, x] + 0.1 * te.sin(u[t - 1, (x + 1) % 64]) * te.exp(-u[t - 1, x]))
+
+    loss = (te.scan((steps, 64), step, name="u")[-1] ** 2).sum()
+    return [k], [loss, te.differentiate(loss, k)]
+
+
+@pytest.mark.parametrize("made", [final(64), sine(400)], ids=["products", "functions"])
+def test_steps_that_cost_more_than_their_memory_are_held(made: Made) -> None:
+    with assuming({"forgotten": 1, "segment": 1, "l2": 1}):
+        kernel = te.build(*made)
+    assert not any(call.again for call in kernel.program.calls)
+
+
+def test_steps_that_are_many_beside_others_are_not_copied_from_segment_to_segment() -> None:
+    inputs, (loss, *_) = heat(64, 400)
+    (u,) = (op.output() for op in stages_of([loss]) if isinstance(op, Scan))
+    loss = (u[1::3] ** 2).sum()
+    with assuming({"forgotten": 1, "segment": 1, "l2": 1 << 14}):
+        kernel = te.build(inputs, [loss, te.differentiate(loss, inputs[0])])
+    assert not any(call.again for call in kernel.program.calls)
+
+
+def test_places_that_are_read_of_a_step_are_kept_alone() -> None:
+    a = te.placeholder((60,), name="a")
+    u = te.scan((40, 60), lambda u, t, i: te.select(t == 0, a[i], u[t - 1, i] * 0.5), name="u")
+    seen = te.compute((4, 12), lambda s, i: u[10 * s + 3, 5 * i + 2])
+    kept = with_kept_steps([a], over_all_of_time([a], [seen]))
+    assert [t.shape for op in operations_between([a], kept) for t in op.outputs if "kept" in t.name] == [(4, 12)]
 
 
 @pytest.mark.parametrize(("shape", "dim", "is_cut"), [((32, 64), 1, False), ((64, 32), 0, True), ((4, 64, 8), 1, True)])
@@ -381,7 +426,7 @@ def test_time_that_lies_along_rows_of_memory_is_not_cut_for_the_cache(
     """A segment of it would be a few elements of each row."""
     x, head = te.placeholder(shape, name="x"), te.placeholder(shape, name="head")
     y = te.cumprod(x, dim)
-    with assuming({"forgotten": 1, "l2": 2048}):
+    with assuming({"forgotten": 1, "segment": 1, "l2": 2048}):
         kernel = te.build([x, head], [y, *te.differentiate(y, [x], head=head)])
     assert (len(kernel.program.calls) > 1) == is_cut
 
@@ -500,7 +545,7 @@ def test_ample_memory_needs_no_plan_of_the_least(monkeypatch: pytest.MonkeyPatch
 def test_a_limit_is_met_from_the_least_amount_on(made: Made, shares: list[float]) -> None:
     """2-D heat took 180 KB by its refusals, and was refused with 181, 185 and 200."""
     program = request_for(*made, BuildOptions(), "te.build").compilation
-    cuts = along_time.Cuts(memory_limit._keeping(program), partial(memory_limit._peak_bytes, program))
+    cuts = along_time.Cuts(program, partial(memory_limit._peak_bytes, program))
     least = cuts.peak(cuts.frugal)
     with pytest.MonkeyPatch.context() as planning:
         planning.setattr(memory_limit, "compiled", lambda plan: plan)
@@ -512,7 +557,7 @@ def test_a_limit_is_met_from_the_least_amount_on(made: Made, shares: list[float]
 
 def test_what_a_kernel_is_planned_to_allocate_is_what_it_allocates() -> None:
     program = request_for(*heat(24, 90), BuildOptions(), "te.build").compilation
-    plan = along_time.Cuts(memory_limit._keeping(program), lambda plan: 0).plan(9)
+    plan = along_time.Cuts(program, lambda plan: 0).plan(9)
     for kernel in [core for core in plan.kernels if core.program.planner.part is None]:
         planned = kernel.planned_bytes
         lowered = kernel.any_variant().lowered
