@@ -17,7 +17,7 @@ import operator
 from schedules.conditions import extremes
 from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.functions import apply
 from tedsl.lang.intervals import may_wrap
 from tedsl.lang.operators import MIRRORED
@@ -58,8 +58,27 @@ def _unbounded(node: Expr) -> Expr:
 
 def shortened(node: Expr) -> Expr:
     """The same where that is shorter; what is no longer stays as its author wrote it, for messages that show it."""
-    made = exact(node)
-    return made if made is not node and len(topological(made)) < len(topological(node)) else node
+    number = _number(node)
+    made = exact(node) if number is None else number
+    return made if made is not node and _length(made) < _length(node) else node
+
+
+def _number(node: Expr) -> Const | None:
+    """An integer made of integers, as it is where a loop has become its places: 3 * 3."""
+    if not isinstance(node, Apply) or node.dtype is not INT32 or not all(isinstance(a, Const) for a in node.args):
+        return None
+    form = affine_of(node)
+    if form is None or not form.is_constant or not -(2**31) <= form.constant < 2**31:
+        return None
+    return Const(form.constant, INT32)
+
+
+def _length(node: Expr) -> tuple[int, int]:
+    """How many nodes an expression has, shared ones once, and as it is written out."""
+    written: dict[Expr, int] = {}
+    for part in topological(node):
+        written[part] = 1 + sum(written[c] for c in part.children)
+    return len(written), written[node]
 
 
 def _wraps(node: Expr) -> bool:

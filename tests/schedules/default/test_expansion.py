@@ -88,6 +88,21 @@ def test_products_of_stages_are_summed_where_they_are_used() -> None:
     assert "another order" not in printed
 
 
+@pytest.mark.parametrize("factor", [1, 3, -3])
+def test_places_of_terms_are_numbers(factor: int) -> None:
+    """3 * 3 stood beside 6 and 12: it has as many nodes as 9 where the 3 is another part of the read, too."""
+    x = te.placeholder((20, 60), name="x")
+    stage = te.compute((20, 60), lambda y, i: te.sin(x[y, i]), name="f")
+    out = te.compute(
+        (10, 20), lambda y, i: te.sum(lambda k: stage[y + 3, i + 20 + factor * k] * (k * 3), axis=5), name="out"
+    )
+    line = next(
+        line for line in str(te.Schedule(out).auto(loops=False)).splitlines() if line.lstrip().startswith("out[")
+    )
+    assert all(f"f[y + 3, i + {20 + factor * k}]" in line for k in range(5))
+    assert all(f"cast({3 * k}, 'float32')" in line for k in range(5))
+
+
 def test_one_window_of_arrays_keeps_its_loops() -> None:
     a = te.placeholder((300, 200), name="a")
     one = window(a, (3, 3), lambda read, p, q: read)
