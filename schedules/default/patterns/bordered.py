@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from schedules.default.copies import PackedTable, copy_of, guarded, stays_inside
 from schedules.default.neighbors import last_of
-from schedules.default.patterns.padding import MOST_TERMS
+from schedules.default.patterns.padding import MOST_TERMS, moves_over_pixels
 from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
@@ -102,8 +102,10 @@ def _conditioned(reduce: Reduce) -> tuple[Expr | None, Expr | None]:
 
 
 def _is_long_filter(reduce: Reduce, value: Expr) -> bool:
-    """Whether it is a sum of products, of more taps than are written out."""
+    """Whether it is a sum of products, of more taps than are written out, which are no pixels of a row of numbers."""
     terms = math.prod(number(a.extent) or 0 for a in reduce.axes)
+    if any(map(moves_over_pixels, reads_of((value,)))):
+        return False
     return reduce.reducer.kind == "sum" and isinstance(value, Apply) and value.fn is Fn.MUL and terms > MOST_TERMS
 
 

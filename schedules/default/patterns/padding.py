@@ -25,6 +25,7 @@ from schedules.default.rewriting import Rewriting
 from schedules.machine import Machine
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import naturals
+from tedsl.analysis.rounds import along_pixels
 from tedsl.lang import functions as fn
 from tedsl.lang.at import mirrored_once
 from tedsl.lang.dataclass import dataclass
@@ -36,9 +37,10 @@ from tedsl.lang.reducers import COMBINE
 from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import conjuncts, reads_of, rebuild_all, topological
 
-__all__ = ["MOST_TERMS", "is_window", "padded_windows"]
+__all__ = ["MOST_TERMS", "is_window", "moves_over_pixels", "padded_windows"]
 
 MOST_TERMS = 32  # of a window
+MOST_OF_PIXELS = 1024  # the same where a copy of the row would have each pixel as often as the window is wide
 LEAST_LANES = 4
 MOST_BORDER = 4  # vectors
 # How an index is brought back into a row.
@@ -51,13 +53,19 @@ _FOLDS: dict[str, Callable[[Expr, int], Expr]] = {
 
 
 def is_window(op: Compute) -> bool:
-    """Whether a stage is a reduction of a few terms whose loops are written out."""
+    """Whether a stage is a reduction of a few terms, or of more that go back into rows of pixels at their ends."""
     reduce = op.reduction
     if reduce is None or len(op.bodies) != 1 or reduce.reducer.kind not in COMBINE or len(op.axes) < 2:
         return False
     if op.looks_up or any(number(a.extent) is None for a in (*op.axes, *reduce.axes)):
         return False
-    return math.prod(number(a.extent) or 0 for a in reduce.axes) <= MOST_TERMS
+    terms = math.prod(number(a.extent) or 0 for a in reduce.axes)
+    return terms <= MOST_TERMS or (terms <= MOST_OF_PIXELS and any(map(moves_over_pixels, op.reads)))
+
+
+def moves_over_pixels(read: Read) -> bool:
+    """Whether a read goes along a row of numbers from pixel to pixel, and is brought back into it at the ends."""
+    return bool(read.indices) and along_pixels(read.indices[-1], read.tensor.extents[-1]) is not None
 
 
 def padded_windows(rw: Rewriting, op: Compute, machine: Machine) -> Compute:

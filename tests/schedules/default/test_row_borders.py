@@ -92,6 +92,24 @@ def test_windows_between_zeros_hold_several_vectors_of_sums(taps: int) -> None:
     assert re.search(r"unrolled [^\n]* in \[0, 3\]:\n +vectorized [^\n]* in \[0, 15\]", nest), nest
 
 
+@pytest.mark.parametrize("mode", ["clamp", "reflect"])
+def test_long_windows_over_pixels_of_known_rows_need_no_copy(mode: str) -> None:
+    """A copy without borders would have each pixel as often as the window is wide."""
+    inputs, y = filtered((40, 133, 3), 7, mode)
+    kernel = te.build(inputs, y, target="x86-64-v4")
+    nest = kernel.loop_nest()
+    assert "bordered" not in nest, nest
+    assert "unrolled" in nest, nest
+
+
+@pytest.mark.parametrize("mode", ["clamp", "reflect", "wrap"])
+def test_long_windows_over_pixels_of_known_rows(mode: str) -> None:
+    inputs, y = filtered((9, 41, 3), 7, mode)
+    feeds = [CHANCE.integers(-4, 5, t.shape).astype("float32") for t in inputs]
+    want = te.interpret(y, dict(zip(inputs, feeds, strict=True)))
+    np.testing.assert_allclose(te.build(inputs, y)(*feeds), want, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("level", LEVELS_HERE[-1:])
 @pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
 @pytest.mark.parametrize(("taps", "sharp"), [(3, True), (5, False), (7, False)])
