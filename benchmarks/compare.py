@@ -177,7 +177,7 @@ def main() -> None:
         "--peers", default=",".join(PEERS[:-1]), help=f"those of {', '.join(PEERS)} to compare with (all but the last)"
     )
     chosen = parser.parse_args()
-    os.environ["TEDSL_CACHE_DIR"] = os.devnull  # what is kept from an earlier run was not compiled in this one
+    os.environ["TEDSL_CACHE"] = "off"  # what is kept from an earlier run was not compiled in this one
     te.build([], te.compute((1,), lambda i: te.const(1.0), name="warm"))()
     copying = {threads: bandwidth(threads) for threads in THREADS}
     rows = []

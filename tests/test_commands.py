@@ -88,6 +88,20 @@ def test_a_wrong_environment_variable_is_told_in_a_line(
     )
 
 
+def test_a_folder_that_cannot_be_used_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setenv("TEDSL_CACHE", "on")
+    told = f"{tmp_path / 'file'} is a file, and a folder is needed; move it away, or name a folder by TEDSL_CACHE_DIR"
+    assert main(["info"]) == 0
+    assert f"kernels on disk  none are kept: {told}\n" in capsys.readouterr().out
+    for action in ([], ["list"], ["clear"]):
+        assert main(["cache", *action]) == 1
+        assert capsys.readouterr().err == f"tedsl cache: no kernels are kept: {told}\n"
+
+
 def test_check_tells_right_from_wrong(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"{ops}:swish", "n m", "--examples", "5"]) == 0
     assert "no fault found in 5 examples" in capsys.readouterr().out

@@ -41,8 +41,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _clear() -> int:
-    from tedsl.backend.compiling.disk_cache import forget_all
+    from tedsl.backend.compiling.disk_cache import FOLDER, forget_all
+    from tedsl.backend.host.files import folder_or_problem
 
+    if isinstance(problem := folder_or_problem(FOLDER), str):
+        return _failed(f"no kernels are kept: {problem}")
     print(f"{forget_all()} kernels removed")
     return 0
 
@@ -78,13 +81,14 @@ def _failed(reason: object) -> int:
 
 def _list(*, all: bool) -> int:
     from tedsl.backend.compiling.disk_cache import FOLDER, entries
-    from tedsl.backend.host.files import private_folder
+    from tedsl.backend.host.files import folder_or_problem
 
+    folder = folder_or_problem(FOLDER)
+    if isinstance(folder, str):
+        return _failed(f"no kernels are kept: {folder}")
     found = entries()
     total = sum(entry.bytes for entry in found)
-    print(
-        f"{len(found)} kernels, {total / 2**20:.1f} MB, in {private_folder(FOLDER) or 'no folder that is ours alone'}"
-    )
+    print(f"{len(found)} kernels, {total / 2**20:.1f} MB, in {folder}")
     for entry in found if all else found[:FIRST]:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         print(f"  {entry.bytes / 1024:8.0f} kB  {used}  {entry.title}")

@@ -28,7 +28,7 @@ def _show() -> int:
 def _rows() -> Iterator[tuple[str, str]]:
     import tedsl as te
     from tedsl.backend.compiling.disk_cache import FOLDER, entries, is_off
-    from tedsl.backend.host.files import private_folder
+    from tedsl.backend.host.files import folder_or_problem
     from tedsl.backend.host.loaders import loader
     from tedsl.backend.host.processors import features_of, figures_here
     from tedsl.backend.host.targets import device_problem, parse_target
@@ -45,12 +45,15 @@ def _rows() -> Iterator[tuple[str, str]]:
     yield "code by", {"objects": "object files, linked here", "jit": "Halide's JIT"}[loader()]
     for name in ("cuda", "opencl"):
         yield name, device_problem(parse_target(name).text) or "can run here"
+    folder = folder_or_problem(FOLDER)
     if is_off():
         yield "kernels on disk", "none are kept"
+    elif isinstance(folder, str):
+        yield "kernels on disk", f"none are kept: {folder}"
     else:
         kept = entries()
         size = sum(entry.bytes for entry in kept) / 2**20
-        yield "kernels on disk", f"{len(kept)}, {size:.1f} MB, in {private_folder(FOLDER) or 'no folder of ours alone'}"
+        yield "kernels on disk", f"{len(kept)}, {size:.1f} MB, in {folder}"
 
 
 def version() -> str:

@@ -279,9 +279,9 @@ class Entry:
 
 def entries() -> list[Entry]:
     """Every kept kernel, the one used last first."""
-    folder = files.private_folder(FOLDER)
+    folder = files.folder_or_problem(FOLDER)
     found = []
-    for path in folder.glob("*.kernel") if folder is not None else ():
+    for path in folder.glob("*.kernel") if isinstance(folder, Path) else ():
         payload = files.read(path)
         kept = None if payload is None else _parsed(payload)
         with contextlib.suppress(OSError):  # another process removed it
@@ -291,8 +291,8 @@ def entries() -> list[Entry]:
 
 def forget_all() -> int:
     """Remove every kept kernel; how many there were."""
-    folder = files.private_folder(FOLDER)
-    if folder is None:
+    folder = files.folder_or_problem(FOLDER)
+    if not isinstance(folder, Path):
         return 0
     kernels = sum(_is_removed(path) for path in folder.glob("*.kernel*"))
     for path in (*folder.glob("*.program*"), *folder.glob("*.sources*")):

@@ -25,8 +25,8 @@ def pack(path: Path) -> tuple[int, int]:
     kernels = size = 0
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in (FOLDER, _OBJECTS):
-            private = files.private_folder(folder)
-            for kept in sorted(private.iterdir()) if private is not None else ():
+            private = files.folder_or_problem(folder)
+            for kept in sorted(private.iterdir()) if isinstance(private, Path) else ():
                 name, stored = f"{folder}/{kept.name}", files.read_whole(kept)
                 if _KEPT.fullmatch(name) and stored is not None and files.verified(kept.name, stored) is not None:
                     archive.writestr(zipfile.ZipInfo(name), stored)
@@ -72,7 +72,7 @@ def _folder_for(name: str, into: Path | None) -> Path:
         folder = into / name
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         return folder
-    private = files.private_folder(name)
-    if private is None:
-        raise OSError("there is no folder that is ours alone to keep kernels in; set TEDSL_CACHE_DIR to one")
+    private = files.folder_or_problem(name)
+    if not isinstance(private, Path):
+        raise OSError(f"there is no folder to keep kernels in: {private}")
     return private

@@ -15,7 +15,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["fetch", "private_folder", "read", "read_whole", "shared_folder", "verified", "write", "write_whole"]
+from tedsl.lang.errors import warn_user
+
+__all__ = [
+    "fetch", "folder_or_problem", "private_folder", "read", "read_whole", "shared_folder", "verified", "write",
+    "write_whole",
+]  # fmt: skip
 
 MOST_BYTES = 1 << 28  # of a file
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -24,16 +29,51 @@ _CAREFULLY = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLO
 
 
 def private_folder(name: str = "objects") -> Path | None:
-    """A folder in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when we cannot write it or others can."""
+    """A folder in $TEDSL_CACHE_DIR, else in ~/.cache/tedsl; None when we cannot write it or others can.
+
+    Of one that somebody named that is told, once.
+    """
+    found = folder_or_problem(name)
+    if isinstance(found, Path):
+        return found
+    named = os.environ.get("TEDSL_CACHE_DIR")
+    if named and named not in _told:
+        _told.add(named)
+        warn_user(
+            f"TEDSL_CACHE_DIR={named}: {found}; until then nothing that is compiled is kept there, and kernels are "
+            "compiled by each process anew"
+        )
+    return None
+
+
+_told: set[str] = set()  # values of TEDSL_CACHE_DIR
+
+
+def folder_or_problem(name: str = "objects") -> Path | str:
+    """The same folder, or what is wrong with it and how to mend that."""
     named = os.environ.get("TEDSL_CACHE_DIR") or (os.environ.get("XDG_CACHE_HOME") or "~/.cache") + "/tedsl"
     try:
         folder = Path(named).expanduser() / name
+    except RuntimeError as error:
+        return f"{named} cannot be found ({error}); name a folder from / on by TEDSL_CACHE_DIR"
+    try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
-    except (OSError, RuntimeError):
-        return None
-    foreign = hasattr(os, "getuid") and found.st_uid != os.getuid()
-    return None if foreign or _is_open(found) or not os.access(folder, os.W_OK | os.X_OK) else folder
+    except OSError as error:
+        file = next((p for p in (folder, *folder.parents) if p.exists() and not p.is_dir()), None)
+        if file is not None:
+            return f"{file} is a file, and a folder is needed; move it away, or name a folder by TEDSL_CACHE_DIR"
+        why = (error.strerror or str(error)).lower()
+        return f"{folder} cannot be made ({why}); name a folder of your own by TEDSL_CACHE_DIR"
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return (
+            f"{folder} belongs to somebody else, and code is run from it; name a folder of your own by TEDSL_CACHE_DIR"
+        )
+    if _is_open(found):
+        return f"others may write to {folder}, and code is run from it; `chmod go-w {folder}` lets you alone"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"{folder} cannot be written; `chmod u+rwx {folder}`, or name another folder by TEDSL_CACHE_DIR"
+    return folder
 
 
 def shared_folder(name: str) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,8 @@ def test_what_is_damaged_is_built_again(folder: Path) -> None:
         assert disk_cache.recall(path.stem) is not None
 
 
-def spoiled(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be kept in `folder`, for one of PROBLEMS."""
+def spoiled(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[Any]:
+    """Let nothing be kept in `folder`, for one of PROBLEMS; what is told of it in the block, once."""
     if problem == "off":
         monkeypatch.setenv("TEDSL_CACHE", "off")
     elif problem == "open to others":
@@ -147,12 +148,14 @@ def spoiled(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
         folder.parent.write_text("")
     else:
         monkeypatch.setattr("tempfile.mkstemp", lambda **k: (_ for _ in ()).throw(OSError(28, "No space left")))
+    is_told = problem in ("open to others", "a file")
+    return pytest.warns(UserWarning, match="TEDSL_CACHE_DIR=.*cache: ") if is_told else nullcontext()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoiled(problem, folder, monkeypatch)
-    np.testing.assert_array_equal(te.build([X], doubled())(A), 2 * A)
+    with spoiled(problem, folder, monkeypatch):
+        np.testing.assert_array_equal(te.build([X], doubled())(A), 2 * A)
     assert not folder.is_dir() or not files(folder)
 
 

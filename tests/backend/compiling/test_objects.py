@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import pickle
 import re
 import stat
@@ -171,14 +173,47 @@ def test_store_keeps_checks_and_repairs(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_a_private_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / "file"))
-    assert files.private_folder() is None
-    assert files.fetch("one", lambda: b"built") == b"built"
+    with pytest.warns(
+        UserWarning, match="TEDSL_CACHE_DIR=.*file is a file, and a folder is needed; move it away"
+    ) as told:
+        assert files.private_folder() is None
+    assert [w.filename for w in told] == [__file__]
+    assert files.fetch("one", lambda: b"built") == b"built"  # it is told once
     monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path))
     (tmp_path / "objects").mkdir(mode=0o777)
     (tmp_path / "objects").chmod(0o777)  # anybody could put code there
-    assert files.private_folder() is None
+    with pytest.warns(UserWarning, match=r"others may write to .*, and code is run from it; `chmod go-w .*objects`"):
+        assert files.private_folder() is None
     assert files.fetch("one", lambda: b"built") == b"built"
     assert not list((tmp_path / "objects").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("access", r"objects cannot be written; `chmod u\+rwx .*objects`, or name another folder"),
+        ("getuid", "objects belongs to somebody else, and code is run from it; name a folder of your own"),
+        ("stat", r"objects cannot be made \(read-only file system\); name a folder of your own"),
+    ],
+)
+def test_kernels_work_where_nothing_can_be_kept(
+    what: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / what))
+    monkeypatch.setenv("TEDSL_CACHE", "on")
+    if what == "stat":
+
+        def refused(self: Path, *args: object, **named: object) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(Path, "mkdir", refused)
+    else:
+        monkeypatch.setattr(os, what, lambda *args: {"access": False, "getuid": 12345}[what])
+    assert re.search(told, str(files.folder_or_problem()))
+    x = te.placeholder((7,), name=f"x_{what}")
+    with pytest.warns(UserWarning, match="nothing that is compiled is kept there"):
+        kern = te.build([x], te.compute((7,), lambda i: x[i] * 3 + len(what)))
+    np.testing.assert_array_equal(kern(np.ones(7, "float32")), 3 + len(what))
 
 
 class Refusing:

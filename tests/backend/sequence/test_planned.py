@@ -259,11 +259,11 @@ def test_a_program_found_and_one_scheduled_share_kernels() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_without_a_place_nothing_is_kept(problem: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoiled(problem, folder, monkeypatch)
-    for _ in range(2):
-        kern, inputs, outputs = built(2)
-        assert not is_found(kern)
-        begin()
+    with spoiled(problem, folder, monkeypatch):
+        for _ in range(2):
+            kern, inputs, outputs = built(2)
+            assert not is_found(kern)
+            begin()
     check(kern, inputs, outputs)
     assert not folder.is_dir() or not cuts(folder)
 
