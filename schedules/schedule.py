@@ -219,7 +219,7 @@ class Schedule(Rich):
         return without_stage(self.steps, self._name(what))
 
     def apply(self, stage: Any, recipe: Callable[[StageView], object]) -> Schedule:
-        """Apply a recipe (`schedules.compose`) to a stage."""
+        """Apply a recipe to a stage: a function that gives directives to `s[stage]`."""
         recipe(self[stage])
         return self
 

@@ -485,7 +485,11 @@ class StageView(Rich):
         return self.schedule[partial]
 
     def pack(self, source: Any, order: Iterable[str], factors: Iterable[int], name: str | None = None) -> StageView:
-        """C = e(B[k, j])   ->   copy[jo, k, ji] = B[k, jo*f + ji]; C = e(copy[j // f, k, j % f]); returns the copy"""
+        """C = e(B[k, j])   ->   copy[jo, k, ji] = B[k, jo*f + ji]; C = e(copy[j // f, k, j % f]); returns the copy
+
+        `factors` has a number for each dimension of `source`: how long its blocks are, or 0 where it stays whole.
+        `order` lists the dimensions of the copy: "1o" and "1i" are the blocks of dimension 1 and the places inside one.
+        """
         read = source if isinstance(source, str) else self._tensor_name(source, "pack")
         copy = name or self.schedule.plan.program.fresh(f"{read}_packed")
         sizes = tuple(_whole(f, "pack", "factor") for f in factors)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import tedsl as te
-from docs.building import examples, results
+from docs.building import examples, introductions, results
 from schedules.stage_view import StageView
 
 # Page -> its title, and the modules whose public names stand on it.
@@ -59,6 +59,10 @@ OTHERS = {
         "programs", "tensors", "index_maps", "patterns", "values_for", "Program",
     ))),
 }  # fmt: skip
+
+# In docstrings, beside what stands in backticks: names of other libraries, calls of them, and arguments by name.
+CODE = r"\b(?:torch|numpy|np|scipy|jax|skimage|cv2|te)(?:\.\w+)+(?:\((?:[^()]|\([^()]*\))*\))?|" \
+       r"\b\w+=(?:\"[^\"]*\"|True|False|None)(?!\w)"  # fmt: skip
 
 
 class Broken(Exception):
@@ -146,14 +150,15 @@ def write(folder: Path) -> None:
     """The pages, as sources for Sphinx; a page that says what it said is left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = {"index": _index()}
-    pages |= {page: _page(title, names) for page, (title, names) in OTHERS.items()}
+    pages |= {page: _page(page, title, names) for page, (title, names) in OTHERS.items()}
     pages |= {page: _page_of_results(*told) for page, told in results.PAGES.items()}
     for area, names in areas().items():
         title, _ = AREAS[area]
-        pages[area] = _page(title, (f"tedsl.{name}" for name in names))
+        pages[area] = _page(area, title, (f"tedsl.{name}" for name in names))
     pages["scheduling"] += _stage()
     for package, title in PACKAGES.items():
-        pages[package.replace(".", "_")] = _page(title, (f"tedsl.{package}.{n}" for n in members(package)))
+        names = (f"tedsl.{package}.{n}" for n in members(package))
+        pages[package.replace(".", "_")] = _page(package, title, names)
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:
@@ -185,10 +190,17 @@ def _title(text: str) -> list[str]:
     return [text, "=" * len(text), ""]
 
 
-def _page(title: str, names: Iterable[str]) -> str:
+def _page(page: str, title: str, names: Iterable[str]) -> str:
     names = list(names)
-    lines = [*_title(title), *_scenes({told for name in names for told in (key_of(name), *_members_of(name))})]
+    lines = [*_title(title), introductions.FIRST[page], "", *(_catalog() if page == "ops" else ())]
+    lines += _scenes({told for name in names for told in (key_of(name), *_members_of(name))})
     return "\n".join([*lines, *(line for name in names for line in _entry(name))])
+
+
+def _catalog() -> list[str]:
+    """The operators by what they are for, each a link."""
+    groups = introductions.groups().items()
+    return [*(f"- {told}: {', '.join(_link(f'tedsl.ops.{name}') for name in names)}" for told, names in groups), ""]
 
 
 def _page_of_results(title: str, text: str, classes: Iterable[type]) -> str:
@@ -266,6 +278,7 @@ def _rewrite(text: str) -> list[str]:
     before, after = re.split(r"\s{2,}->\s{2,}", text, maxsplit=1)
     found = re.fullmatch(r"(.*); ([\w`,' ]{12,})", after)
     loops, remark = (found[1], found[2]) if found else (after, "")
+    loops = loops.replace("`", "")
     code = [".. code-block:: text", "   :class: rewrite", "", f"   {before}", f"   -> {loops}", ""]
     return [*code, f"{_prose(remark[:1].upper() + remark[1:])}.", ""] if remark else code
 
@@ -284,12 +297,24 @@ def _terms(part: str) -> list[tuple[str, str]]:
 
 
 def _prose(text: str) -> str:
-    parts = re.split(r"(`[^`]+`)", text)
-    ends = [r"\ " if re.match(r"\w", after) else "" for after in (*parts[1:], "")]  # code that ends before a letter
-    return "".join(
-        f"`{p}`{end}" if p.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", p)
-        for p, end in zip(parts, ends, strict=True)
-    )
+    """Words as they are; code as that, and an operator that is named as a link to it."""
+    parts = re.split(rf"(`[^`]+`|{CODE}|{_operators()})", text)
+    told = []
+    for k, part in enumerate(parts):
+        if k % 2 == 0:
+            told.append(re.sub(r"([*_|\\])", r"\\\1", part))
+            continue
+        code = _link(f"tedsl.ops.{part}") if re.fullmatch(_operators(), part) else f"``{part.strip('`')}``"
+        begins = r"\ " if re.search(r"[^\s'\"(\[{<\-/:]$", parts[k - 1]) else ""
+        ends = r"\ " if re.match(r"[^\s'\")\]}>\-/\\:.,;!?]", parts[k + 1]) else ""
+        told.append(f"{begins}{code}{ends}")
+    return "".join(told)
+
+
+@functools.cache
+def _operators() -> str:
+    """A pattern for the names of operators that are no English words."""
+    return rf"(?<![\w.=])(?:{'|'.join(name for name in members('ops') if '_' in name)})(?![\w=])"
 
 
 def documented(name: str, value: Any) -> str:

@@ -124,7 +124,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: object = None) ->
 def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: object = None) -> Tensor:
     """`num` places at equal distances from start to stop, which is the last one (left out unless `endpoint`).
 
-    Of floats of the bounds' dtype; float32 where they are numbers, or integers.
+    It has the dtype of the bounds where these are floats; float32 where they are Python's numbers, or integers.
     """
     what = "te.linspace"
     extent = as_extent(num, what)

@@ -107,7 +107,7 @@ def median(x: Any, axis: Any = None, keepdims: bool = False) -> Tensor:
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Tensor:
     """Linear interpolation at x between the points (xp, fp), xp increasing; beyond the ends, the value there.
 
-    Unless `left` and `right` are given for what lies before the first and after the last.
+    `left` and `right` are other values for what lies before the first point and after the last.
     """
     places, known, values = (as_floats(t, "te.interp") for t in as_tensors((x, xp, fp), "te.interp"))
     last = known.extents[0] - 1

@@ -157,8 +157,8 @@ def nll_loss(
 ) -> te.Tensor:
     """-x[n, target[n]] weight[target[n]] for x (n, classes, ...) of log-probabilities and target (n, ...) of integers.
 
-    Of one alone x is (classes,) and target a scalar. A target equal to ignore_index adds nothing; the mean is over the
-    weights. As torch.nn.functional.nll_loss.
+    For a single sample x is (classes,) and target a scalar. A target equal to ignore_index adds nothing; the mean is
+    over the weights. As torch.nn.functional.nll_loss.
     """
     if x.ndim == 1:
         return _of_one(nll_loss, x, target, weight, ignore_index, reduction)
@@ -173,7 +173,7 @@ def cross_entropy(
 ) -> te.Tensor:  # fmt: skip
     """nll_loss of log_softmax(x) for x (n, classes, ...); target integers (n, ...) or probabilities of the shape of x.
 
-    Of one alone x is (classes,). label_smoothing mixes the target with the uniform distribution. As
+    For a single sample x is (classes,). label_smoothing mixes the target with the uniform distribution. As
     torch.nn.functional.cross_entropy.
     """
     what = "cross_entropy"

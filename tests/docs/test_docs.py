@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 import tedsl
-from docs.building import examples as shown, reference, results
+from docs.building import examples as shown, introductions, reference, results
 from docs.building.pages import as_notebook, examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,6 +204,28 @@ def test_docstrings_are_prose_with_code_in_backticks() -> None:
         "``i``", "   the first, ``i``", "", "``j, k``", "   the others", "",
     ]  # fmt: skip
     assert reference.as_rst(["two", "", ">>> f(a_b)", "2*x"]) == ["two", ""]  # the page has an example of its own
+    assert reference.as_rst(["A   ->   B, through `loop`"]) == [*code, "   A", "   -> B, through loop", ""]
+
+
+def test_what_is_named_in_docstrings_is_code_or_a_link() -> None:
+    for told, as_rst in (
+        ("As torch.nn.functional.avg_pool2d.", "As ``torch.nn.functional.avg_pool2d``."),
+        (
+            "jax.random.bits(jax.random.key(seed), shape), for 2",
+            "``jax.random.bits(jax.random.key(seed), shape)``, for 2",
+        ),
+        ('layout="NHWC", or a=None', '``layout="NHWC"``, or ``a=None``'),
+        ("of log_softmax(x)", r"of :py:obj:`log_softmax <tedsl.ops.log_softmax>`\ (x)"),
+        ("relu(x) of np.", "relu(x) of np."),
+    ):
+        assert reference.as_rst([told]) == [as_rst, ""]
+
+
+def test_every_page_of_the_reference_says_first_what_stands_there() -> None:
+    pages = {*reference.AREAS, *reference.PACKAGES, *reference.OTHERS}
+    assert set(introductions.FIRST) == pages
+    listed = [name for names in introductions.groups().values() for name in names]
+    assert sorted(listed) == reference.members("ops")
 
 
 def test_classes_that_nobody_calls_stand_without_what_makes_them() -> None:
