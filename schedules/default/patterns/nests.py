@@ -63,6 +63,7 @@ FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
 ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
+LEAST_WITHIN = 64  # operations in an iteration of loops made one: quotients by sizes that are not known tell its place
 FULL_ROWS = 4  # vectors of narrow results in a row: the end of a shorter one counts
 MOST_LANES = 16  # vectors of partial results
 PIECE = 64  # elements of a row of a result of which short rows are turned in one piece
@@ -281,6 +282,9 @@ class GroupLoops:
             names = {**names, together: f"{names[together]}_o"}
         inner, names = self._phases_apart(root, names, order, inner)
         outer = self._outer(axes, depth, vector)
+        length = self._length_of_pieces(root, outer) if depth == 0 else 1
+        if length > 1:
+            names = self._pieces(root, names, outer[-1], order, length)
         within = self._short_rows(root, depth)  # loops of rows that stay within a task
         outer = outer[: len(outer) - len(within)]
         loops = [names[a] for a in outer]
@@ -290,7 +294,9 @@ class GroupLoops:
             outer_points = self._vectors(vector)
         else:
             alike = 1 if together is None or together not in set(outer) else ROWS_ALIKE
-            outer_points = points(outer) // math.prod([alike, *(n for a, n in self.phases.items() if a in set(outer))])
+            outer_points = points(outer) // math.prod(
+                [alike, length, *(n for a, n in self.phases.items() if a in set(outer))]
+            )
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
@@ -311,6 +317,23 @@ class GroupLoops:
             self._tasks(root, task, outer_points, threads=threads)
             return names[within[-1]]
         return self._tasks(root, task, outer_points, threads=threads)
+
+    def _length_of_pieces(self, root: Compute, outer: Sequence[Axis]) -> int:
+        """In pieces of which length the last of the loops goes that become one; 1 where it need not be cut."""
+        if len(outer) < 2 or root.reduction is not None or number(outer[-1].extent) is not None:
+            return 1
+        work = points(root.axes[len(outer) :]) * max(1, self.costs.element[root])
+        return PIECE if work < LEAST_WITHIN and outer[-1] not in self.phases else 1
+
+    def _pieces(
+        self, root: Compute, names: dict[Axis, str], axis: Axis, order: list[str], length: int
+    ) -> dict[Axis, str]:
+        """A loop in pieces, each with one place to find among the loops that become one."""
+        name = names[axis]
+        piece, inside = _free(root, f"{name}_p"), _free(root, f"{name}_i")
+        self.say(Split(stage=root.name, loop=name, outer=piece, inner=inside, factor=length, tail="guard"))
+        order[order.index(name) : order.index(name) + 1] = [piece, inside]
+        return {**names, axis: piece}
 
     def _short_rows(self, root: Compute, depth: int) -> list[Axis]:
         """The last loop at which members are computed, where rows are so short that their place costs as much."""

@@ -158,3 +158,23 @@ def test_sums_over_what_a_size_leaves_empty(lag: int) -> None:
         wanted = [d.sum(), (d * d).sum(), (a[lag:] * a[:-lag]).sum(), e.sum(), (b[:, lag:] * b[:, :-lag]).sum(1)]
         for kernel, want in zip(kernels, wanted, strict=True):
             np.testing.assert_allclose(kernel(a, b), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("level", LEVELS_HERE[-2:])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_pictures_turned_round_find_their_place_once_for_many_pixels(dtype: str, level: str) -> None:
+    """Rows and columns were one loop, with a quotient and a remainder by the width for each pixel."""
+    n, m = te.var("n"), te.var("m")
+    x = te.placeholder((n, m, 3), dtype, name="x")
+    results = [x[:, ::-1], x[::-1, ::-1], te.rot90(x), te.flip(x, (0, 1, 2)), x[::-1, ::-1, ::2]]
+    with processor(level):
+        kernel = te.build(x, results)
+        for result in results[:-1]:
+            printed = str(te.Schedule(result).auto())
+            assert re.search(r"// \(\([nm] \+ 63\) // 64\)", printed), printed
+            assert not re.search(r"f0 [%/]+ [nm]\b", printed), printed
+    for shape in [(1, 1), (3, 2), (1, 64), (2, 65), (5, 63), (7, 200), (300, 1), (64, 130), (0, 5), (5, 0)]:
+        a = CHANCE.integers(0, 200, (*shape, 3)).astype(dtype)
+        want = [a[:, ::-1], a[::-1, ::-1], np.rot90(a), np.flip(a, (0, 1, 2)), a[::-1, ::-1, ::2]]
+        for found, expected in zip(kernel(a), want, strict=True):
+            np.testing.assert_array_equal(found, expected)
