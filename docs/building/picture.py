@@ -32,8 +32,8 @@ def shown() -> str:
 
 
 def text_of(page: str) -> str:
-    """What a page says, without its style and without what is folded, which names files."""
-    unseen = r"<style>.*?</style>|<details>.*?</details>|<[^>]*>"
+    """What a page says, without its style, what stands in its place, and what is folded, which names files."""
+    unseen = r'<style>.*?</style>|<pre class="te-text">.*?</pre>|<details>.*?</details>|<[^>]*>'
     return " ".join(html.unescape(re.sub(unseen, " ", page, flags=re.DOTALL)).split())
 
 
