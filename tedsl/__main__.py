@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for subject in (info, operators, cache):
         subject.add(commands)
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments)
     if options.command is None:
         parser.print_help()
         return 2
@@ -35,6 +35,19 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"tedsl: {error}", file=sys.stderr)  # an environment variable, which no option of the command explains
         return 2
     return status
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    """The options, and shapes wherever they stand: argparse gives them none behind an option."""
+    options, others = parser.parse_known_args(arguments)
+    end = others.index("--") if "--" in others else len(others)
+    takes_shapes = hasattr(options, "shapes")
+    unknown = [word for word in others[:end] if word.startswith("-")] if takes_shapes else others
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if takes_shapes:
+        options.shapes += [*others[:end], *others[end + 1 :]]
+    return options
 
 
 if __name__ == "__main__":

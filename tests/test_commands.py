@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,70 @@ def test_check_takes_sizes_and_advises_them_as_it_takes_them(ops: str, capsys: p
     for wrong, told in (("n", "--sizes takes n=3:9 or n=5, found 'n'"), ("k=3", "names 'k'")):
         with pytest.raises(SystemExit, match=told):
             main(["check", f"{ops}:edged", "n", "--sizes", wrong])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["{}:picked", "--examples", "5", "n", "m:int32<n"],
+        ["{}:picked", "n", "--examples", "5", "m:int32<n"],
+        ["--examples", "5", "{}:picked", "n", "--compiled", "2", "m:int32<n", "--seed", "1"],
+        ["--examples", "5", "--", "{}:picked", "n", "m:int32<n"],
+        ["{}:picked", "--examples=5", "--", "n", "m:int32<n"],
+        ["{}:picked", "--sizes", "n=3:9", "m=4", "n", "--examples", "5", "m:int32<n"],
+        ["--sizes", "n=3:9", "m=4", "{}:picked", "n", "m:int32<n", "--examples", "5"],
+        ["{}:picked", "n", "--examples", "5", "m:int32<n", "--sizes", "n=3:9", "m=4"],
+        ["{}:picked", "n", "--sizes", "n=3:9", "--examples", "5", "m:int32<n", "--sizes", "m=4"],
+    ],
+)
+def test_options_and_shapes_stand_in_any_order(
+    words: list[str], ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(te.testing, "check_op", seen := _Called())
+    assert main(["check", *(word.format(ops) for word in words)]) == 0
+    (x, at), named = seen.arguments[1:], seen.named
+    assert (x.shape, at.shape, at.dtype, at.below) == (("n",), ("m",), "int32", "n")
+    assert named["examples"] == 5
+    assert named["sizes"] == ({"n": (3, 9), "m": 4} if "--sizes" in words else None)
+    assert (named["compiled"], named["seed"]) == ((2, 1) if "--seed" in words else (4, 0))
+
+
+class _Called:
+    """What a function was called with, instead of the function."""
+
+    ok = True
+
+    def __call__(self, *arguments: Any, **named: Any) -> _Called:
+        self.arguments, self.named = arguments, named
+        return self
+
+
+def test_show_and_bench_take_shapes_behind_options(
+    ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tedsl.commands.operators.SECONDS", 0.01)
+    assert main(["show", f"{ops}:swish", "--gradient", "64x32", "beta=2.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "sigmoid(2.5 * x[i, j])" in printed
+    assert "dx" in printed
+    assert main(["bench", "--gradient", f"{ops}:swish", "--", "8x8"]) == 0
+    assert "swish_dx" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["check", "--exmples", "3", "ops.py:swish", "n"], "unrecognized arguments: --exmples"),
+        (["check", "--sizes", "n=3"], "the following arguments are required: FILE:OP"),
+        (["check", "--sizes", "n=3", "m=4"], "the following arguments are required: FILE:OP"),
+        (["info", "n"], "unrecognized arguments: n"),
+        (["cache", "list", "n"], "unrecognized arguments: n"),
+    ],
+)
+def test_what_no_command_takes_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(words)
+    assert told in f"{refused.value}{capsys.readouterr().err}"
 
 
 def test_check_without_shapes_says_what_it_drew(ops: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ HELP = "a Python file and a name in it, ops.py:swish"
 SECONDS = 1.0  # how long `bench` measures
 # How `check_op` writes sizes.
 _ADVISED, _SIZES = re.compile(r"sizes=\{([^}\n]*)\}(?!,)"), re.compile(r'"(\w+)": \((\d+), (\d+)\)')
+_NAMED = re.compile(r"\w+=")  # and no shape
 PROFILED = 1000  # calls, of those that fit into that time
 
 
@@ -32,10 +33,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "shapes", metavar="SHAPE", nargs="*", help="of each array: 'n m', 'n:int32<m' for integers below m"
     )
     check.add_argument(
-        "--sizes", metavar="NAME=LEAST:MOST", nargs="+", action="extend", default=[],
-        help="the extents that a name may take: n=3:9, or n=5 (else 1 to 5)",
+        "--sizes", metavar="NAME=LEAST:MOST", action="append", default=[],
+        help="the extents that names may take: n=3:9 m=5 (else 1 to 5)",
     )  # fmt: skip
     check.add_argument("--examples", type=int, default=100, help="how many cases are drawn (100)")
+    check.add_argument("--compiled", type=int, default=4, help="about how many of them are compiled, too (4)")
     check.add_argument("--seed", type=int, default=0, help="another number, other cases")
     check.set_defaults(run=_check)
     show = commands.add_parser("show", help="the formula, the loops, the work, and the code of a tensor or an operator")
@@ -57,16 +59,22 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def _check(options: argparse.Namespace) -> int:
     from tedsl.testing import check_op
 
+    words, sizes = [options.what, *options.shapes], list(options.sizes)
+    if sizes:  # those behind the first stand among the shapes
+        sizes += filter(_NAMED.match, words)
+        words = [word for word in words if not _NAMED.match(word)]
+    if not words:
+        raise SystemExit("tedsl check: the following arguments are required: FILE:OP")
+    what, *shapes = words
     try:
-        arrays = [_described(text) for text in options.shapes]
-        sizes = dict(map(_sizes_of_name, options.sizes)) or None
+        arrays = [_described(text) for text in shapes]
         report = check_op(
-            _found(options.what), *arrays, sizes=sizes, examples=options.examples, seed=options.seed,
-            raise_exception=False,
+            _found(what), *arrays, sizes=dict(map(_sizes_of_name, sizes)) or None, examples=options.examples,
+            compiled=options.compiled, seed=options.seed, raise_exception=False,
         )  # fmt: skip
     except (TypeError, ValueError) as error:
         told = str(error).partition(": ")[2] if str(error).startswith("check_op at ") else str(error)
-        raise SystemExit(f"tedsl: {options.what}: {_as_options(told)}") from None
+        raise SystemExit(f"tedsl: {what}: {_as_options(told)}") from None
     print(report if report.ok else _as_options(str(report.failure)))
     return 0 if report.ok else 1
 
