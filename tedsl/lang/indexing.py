@@ -92,10 +92,10 @@ def parsed(x: Tensor, items: tuple[Any, ...]) -> list[Dim]:
 
 
 def of_numpy(item: Any, x: Tensor) -> Any:
-    """An index that is a list or an array of whichever library as one of NumPy's, any other as it is."""
+    """An index that is a list, a range or an array of whichever library as one of NumPy's, any other as it is."""
     if isinstance(item, (np.ndarray, np.generic)):
         return item
-    is_array = isinstance(item, (list, tuple)) or has_elements(item)
+    is_array = isinstance(item, (list, tuple, range)) or has_elements(item)
     return values_of(item, f"index of {x!r} at {user_location()}") if is_array else item
 
 
@@ -178,7 +178,7 @@ def _row_text(x: Tensor, items: tuple[Any, ...]) -> str:
             read += [over() for _ in range(x.ndim - given)]
         elif isinstance(item, slice):
             read.append(over())
-        elif isinstance(item, (Tensor, np.ndarray, list)) and np.ndim(item):
+        elif isinstance(item, (Tensor, np.ndarray, list, range)) and np.ndim(item):
             own = ", ".join(over() for _ in range(np.ndim(item)))
             read.append(f"{_item_text(item)}[{own}]")
         elif item is not None:
@@ -198,7 +198,7 @@ def _item_text(item: Any) -> str:
         return f"{first}:{last}{':' if step else ''}{step}"
     if isinstance(item, Tensor):
         return item.name
-    return "..." if item is Ellipsis else "array" if isinstance(item, (np.ndarray, list)) else str(item)
+    return "..." if item is Ellipsis else "array" if isinstance(item, (np.ndarray, list, range)) else str(item)
 
 
 def _check_kind(x: Tensor, item: Any) -> None:
@@ -213,7 +213,7 @@ def _check_kind(x: Tensor, item: Any) -> None:
     elif isinstance(item, (Tensor, Expr)) and not item.dtype.is_integer:
         hint = f"expected integers, found {item.dtype}; use te.cast(x, 'int32')"
     elif not (item is None or item is Ellipsis or isinstance(item, (slice, int, np.integer, Tensor, Expr, np.ndarray))):
-        hint = "expected integers, slices, None, ... or integer tensors"
+        hint = "expected integers, slices, None, ..., or arrays, lists and ranges of integers"
     if hint is not None:
         shown = brief(repr(item) if isinstance(item, Tensor) else item)
         raise TypeError(f"index of {x!r} at {user_location()}: {type(item).__name__} `{shown}` is no index; {hint}")

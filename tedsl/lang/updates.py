@@ -59,6 +59,8 @@ def updated(x: Tensor, items: tuple[Any, ...], way: str, value: Any) -> Tensor:
         return as_tensor(where(mask, combine(x, new), x), what)
     places = Places(parsed(x, items))
     read = _reader(new, tuple(places.shape), what)
+    if any(isinstance(n, Const) and n.value == 0 for n in places.shared):
+        return x  # no place is named
     if places.picks:
         return _scattered(x, places, way, read)
 

@@ -119,6 +119,8 @@ def _items(x: Array, key: Any) -> list[Any]:
             raise TypeError(f"index at {user_location()}: a bool is no index of a traced array; write an if around it")
         if isinstance(item, Selected):
             raise TypeError(f"index at {user_location()}: x[mask] has no known length and cannot be an index")
+        if isinstance(item, range):
+            item = np.asarray(item)
         if isinstance(item, (list, np.ndarray, Tensor)) or is_torch(item):
             array = item if not isinstance(item, list) or holds_arrays(item) else np.asarray(item)
             array = array_of(item) if is_torch(item) else array

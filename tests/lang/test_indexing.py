@@ -79,7 +79,8 @@ def test_the_whole_slice_is_the_tensor_itself() -> None:
         (np.array([0.5, 1]), TypeError, "expected integers, found float64"),
         (np.array([True, False]), IndexError, r"expected a mask of shape \(5,\), found one of \(2,\)"),
         (np.s_[..., np.ones((5, 6), bool)], IndexError, r"mask of shape \(5, 7\), found one of \(5, 6\)"),
-        ("a", TypeError, "expected integers, slices"),
+        (range(4, 6), IndexError, "index 5 of dimension 0"),
+        ("a", TypeError, "expected integers, slices, None, ..., or arrays, lists and ranges of integers"),
         (1.5, TypeError, "expected integers, slices"),
     ],
 )
@@ -108,6 +109,18 @@ def test_gathers_by_integer_tensors() -> None:
     same(lambda y, r: y[r, :, 1], lambda y, r: y[r, :, 1], y, rows)
     same(lambda y, r: te.take(y, r, axis=0), lambda y, r: np.take(y, r, axis=0), y, rows)
     same(lambda y, r: te.take(y, r), lambda y, r: np.take(y, r), y, rows)
+
+
+def test_gathers_by_lists_and_ranges() -> None:
+    x, _ = arrays((5, 7), (3,))
+    for index in ([4, 0, -1], range(3), np.s_[range(5), [0, 6, 2, 1, 0]], np.s_[1:, range(6, -1, -3)], range(0)):
+        same(lambda x, index=index: x[index], lambda x, index=index: x[index], x)
+
+
+def test_ranges_within_compute_say_what_is_read() -> None:
+    x = te.placeholder((5, 7), name="x")
+    with pytest.raises(TypeError, match=r"as x\[array\[k\], i\]"):
+        te.compute((5,), lambda i: x[range(3), i])
 
 
 def test_reshape_keeps_indices_simple() -> None:

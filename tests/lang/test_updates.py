@@ -34,6 +34,7 @@ def expected(x: np.ndarray[Any, Any], items: Any, way: str, value: Any) -> np.nd
     [
         0, -1, (slice(None), 2), slice(1, 4), (slice(None, None, 2), slice(5, 0, -2)), (..., -1), (None, 0),
         slice(3, 3), (), ([1, 3, 1],), ([1, 3], slice(2, 4)), (slice(1, 3), [2, 2]), ([0, 1], [2, 3]), (2, [1, 4]),
+        (range(3), [2, 0, 2]), range(4, 0, -2), (slice(1, 3), range(0)),
     ],
     ids=str,
 )  # fmt: skip

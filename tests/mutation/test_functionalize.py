@@ -72,6 +72,15 @@ def test_masks_and_index_arrays() -> None:
     agree(program, np.arange(5.0), np.zeros(5))
 
 
+def test_ranges_are_places_as_lists_are() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x[range(3), [2, 0, 1]] -= 1
+        y[range(2, -1, -2)] = x[range(2), range(1, 3)]
+        return x[range(1, 3)] * 2
+
+    agree(program, np.arange(12.0).reshape(4, 3), np.zeros(4))
+
+
 def test_masked_division_leaves_zeros_alone() -> None:
     def program(x: Any, y: Any) -> None:
         m = y != 0
