@@ -10,6 +10,7 @@ import numpy as np
 from tedsl.analysis.arrays.conversions import CASTINGS
 from tedsl.analysis.arrays.feeds import check_array, check_dtype, check_not_masked
 from tedsl.analysis.pointwise import Array
+from tedsl.analysis.sizes import sizes_of
 from tedsl.backend.arguments.blocks import copy_reason
 from tedsl.backend.calling.aliasing import has_shared_elements
 from tedsl.lang.foreign import array_of, check_not_recorded, is_recorded, is_torch
@@ -25,13 +26,19 @@ EXACT = 1 << 11  # integers up to here are floats of every width
 OPTIONS = ("out", "mode", "sizes", "casting")  # of every call, so no names of inputs there
 
 
-def in_order(inputs: Sequence[Tensor], given: Sequence[Any], named: Mapping[str, Any], what: str) -> list[Any]:
+def in_order(
+    inputs: Sequence[Tensor], given: Sequence[Any], named: Mapping[str, Any], what: str, outputs: Sequence[Tensor] = ()
+) -> list[Any]:
     """The arrays of a call in the order of the inputs, those given by name behind those given by position."""
     names = [t.name for t in inputs]
     listed = ", ".join(names)
     for name in named:
         if name not in names:
-            raise TypeError(f"{what}: no input is called {name!r}; the inputs are {listed or 'none'}")
+            extent = ""
+            if any(size.name == name for size in sizes_of(inputs, outputs)):
+                number = named[name] if isinstance(named[name], (int, np.integer)) else "..."
+                extent = f", which is an extent: give sizes={{{name!r}: {number}}}"
+            raise TypeError(f"{what}: no input is called {name!r}{extent}; the inputs are {listed or 'none'}")
         if names.count(name) > 1:
             raise TypeError(f"{what}: {names.count(name)} inputs are called {name!r}; give them by position ({listed})")
         if name in names[: len(given)]:

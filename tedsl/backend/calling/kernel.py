@@ -85,7 +85,7 @@ class Kernel(Rich):
         it safe, or as `casting=` says.
         """
         if named:
-            arrays = tuple(in_order(self.inputs, arrays, named, self._what))
+            arrays = tuple(in_order(self.inputs, arrays, named, self._what, self.outputs))
         if self._constants:
             if len(arrays) != len(self.inputs):
                 in_order(self.inputs, arrays, {}, self._what)

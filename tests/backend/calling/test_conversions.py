@@ -45,6 +45,15 @@ def test_extents_are_given_beside_names() -> None:
     n = te.var("n")
     kern = te.build([B], te.compute(n, lambda i: B[()] + i))
     np.testing.assert_array_equal(kern(b=1.5, sizes={n: 3}), [1.5, 2.5, 3.5])
+    for given in (lambda: kern(1.5, n=3), lambda: kern(b=1.5, n=3), lambda: kern(n=3)):
+        with pytest.raises(
+            TypeError, match=r"no input is called 'n', which is an extent: give sizes=\{'n': 3\}; the inp"
+        ):
+            given()
+    with pytest.raises(TypeError, match=r"give sizes=\{'n': \.\.\.\}; the inputs are b$"):
+        kern(1.5, n=A)
+    with pytest.raises(TypeError, match=r"no input is called 'm'; the inputs are b$"):
+        kern(1.5, m=3)
 
 
 @pytest.mark.parametrize(
