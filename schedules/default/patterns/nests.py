@@ -58,6 +58,7 @@ MOST_UNROLLED = 32
 LONG_ELEMENT = 64  # operations of a narrow element, whole vectors of which are several vectors of each operation
 LONG_TERM = 128  # operations of a term of a sum, few of which are computed at once
 CHOICE = 100  # operations that take as long to compile as a step that finds a position, or one of several results
+LONG_STEP = 24  # operations of a step, around which a loop takes no time if steps have nothing in common
 MOST_WRITTEN = 512  # operations of the steps that are written out: for more, what a loop costs does not count
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
@@ -112,6 +113,7 @@ class GroupLoops:
     phases: Mapping[Axis, int] = field(default_factory=dict)  # of the root's loops, where it chooses by remainders
     cut: set[Axis] = field(default_factory=set)  # loops of the root that are in pieces
     whole: AbstractSet[Axis] = frozenset()  # loops of members that go over all of an axis, wherever these are computed
+    abreast: dict[Operation, int] = field(default_factory=dict)  # vectors of sums in registers, where these are several
 
     def say(self, *directives: Directive) -> None:
         self.rw.directives += directives
@@ -272,7 +274,7 @@ class GroupLoops:
         if root.reduction is not None:
             self._cut(root, "init", vector, [names[a] for a in axes])
         if not axes:
-            self._order(root, [], inner, vector is not None)
+            self._order(root, [], inner, vector)
             return ""
         if across is not None and vector is not None and inner:
             return self._turned(root, names, across, vector, order, inner, threads=threads)
@@ -310,7 +312,7 @@ class GroupLoops:
             if not loops:
                 loops, rest = rest[:1], rest[1:]
             outer_points = max(1, points([a for a in axes if names[a] in loops]))
-        self._order(root, [*loops, *rest], inner, vector is not None)
+        self._order(root, [*loops, *rest], inner, vector)
         fusing, (task,) = fused(root.name, loops, "f")
         self.say(*fusing)
         if within:
@@ -618,6 +620,8 @@ class GroupLoops:
         outer, vectors, lane = (_free(op, f"{name}_{end}") for end in "owv")
         order[order.index(name)] = outer
         if wide > 1:
+            if reduces:
+                self.abreast[op] = wide
             self.say(
                 Split(stage=op.name, definition=definition, loop=name, outer=outer, inner=vectors, factor=wide * width),
                 Split(
@@ -654,23 +658,39 @@ class GroupLoops:
         """
         return may_lie_on(root, {*self.group.members, *self.costs.inlined})
 
-    def _order(self, op: Compute, outer: Sequence[str], inner: Sequence[str], vectorized: bool) -> None:
+    def _order(self, op: Compute, outer: Sequence[str], inner: Sequence[str], vector: Axis | None) -> None:
         """Loops over the result outside, those of the reduction next, vectors innermost."""
         sums: list[str] = []
         if op.reduction is not None:
             names = loop_names(op)
             sums = [names[a] for a in op.reduction.axes]
-            most = MOST_UNROLLED if not op.axes or number(op.axes[-1].extent) is not None else FEW_UNROLLED
-            # Around a look-up a loop is no shorter when it is written out.
-            steps = _steps(op)
-            is_choice = len(op.outputs) > 1 or op.reduction.reducer.kind in ("argmax", "argmin")
-            operations = self.costs.element[op] + CHOICE * is_choice
-            written = steps * operations * (_at_a_time(None, 1) if len(inner) > 1 else 1)
-            is_short = steps <= most and written <= MOST_WRITTEN and not self._looks_up(op)
-            if vectorized and is_short and not any(self._folds_across(op, a) for a in op.axes):
+            if vector is not None and self._is_written_out(op, vector):
                 self.say(*(Unroll(stage=op.name, loop=s) for s in sums))
         if len(outer) + len(sums) + len(inner) > 1:
             self.say(Reorder(stage=op.name, loops=(*outer, *sums, *inner)))
+
+    def _is_written_out(self, op: Compute, vector: Axis) -> bool:
+        """Whether the steps of a reduction are short and few, or may share what they read."""
+        most = MOST_UNROLLED if number(op.axes[-1].extent) is not None else FEW_UNROLLED
+        steps = _steps(op)
+        # Around a look-up a loop is no shorter when it is written out.
+        if steps > most or self._looks_up(op) or any(self._folds_across(op, a) for a in op.axes):
+            return False
+        assert op.reduction is not None
+        is_choice = len(op.outputs) > 1 or op.reduction.reducer.kind in ("argmax", "argmin")
+        step = (self.costs.element[op] + CHOICE * is_choice) * self.abreast.get(op, 1)
+        if steps * step > MOST_WRITTEN:
+            return False
+        across = sum(isinstance(n, Read) and vector in set(free_axes(n.indices[:-1])) for n in op.nodes)
+        step += across * self._width(op)  # lanes from as many places are loaded one by one
+        return steps <= FEW_UNROLLED or step < LONG_STEP or self._has_windows(op)
+
+    def _has_windows(self, op: Compute) -> bool:
+        """Whether steps of a reduction may share what they read: there is an index by one of its axes and others."""
+        assert op.reduction is not None
+        sums = set(op.reduction.axes)
+        indices = (i for node in op.nodes if isinstance(node, Read) for i in node.indices)
+        return any(len(axes) > 1 and not sums.isdisjoint(axes) for axes in map(free_axes, indices))
 
     def _looks_up(self, op: Operation) -> bool:
         """Whether an element, or one of what is inlined, is read at a place that is read itself."""
@@ -697,7 +717,7 @@ class GroupLoops:
             order.remove(names[shared])
             written = self._written_out(op, shared, inner)
             order, inner = (order, written) if written is not inner else ([*order, names[shared]], inner)
-        self._order(op, order, inner, vector is not None)
+        self._order(op, order, inner, vector)
 
     def _whole(self, op: Compute) -> None:
         self.say(BoundExtent(stage=op.name, axis=loop_names(op)[op.axes[-1]], extent=number(op.axes[-1].extent) or 0))
