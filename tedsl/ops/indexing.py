@@ -27,12 +27,24 @@ __all__ = [
 
 
 @op
-def embedding(index: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """y[..., j] = weight[index[...], j]. As torch.nn.functional.embedding."""
+def embedding(index: te.Tensor, weight: te.Tensor, padding_idx: int | None = None) -> te.Tensor:
+    """y[..., j] = weight[index[...], j]; the row padding_idx takes no gradient. As torch.nn.functional.embedding."""
     check_integer(index, "embedding", "index")
     check_rank(weight, 2, "embedding", "weight", "(rows, features)")
     shape = (*index.shape, weight.shape[1])
-    made = te.compute(shape, lambda *i: weight[index[i[:-1]], i[-1]], name="embedding")
+    rows = weight.shape[0]
+    if padding_idx is not None and isinstance(rows, int) and not -rows <= padding_idx < rows:
+        raise refuse("embedding", f"padding_idx: expected {-rows} <= row < {rows}, found {padding_idx}")
+
+    def element(*i: Any) -> Any:
+        row = index[i[:-1]]
+        value = weight[row, i[-1]]
+        if padding_idx is None:
+            return value
+        pads = row == (padding_idx if padding_idx >= 0 else rows + padding_idx)
+        return te.select(pads, te.stop_gradient(value), value)
+
+    made = te.compute(shape, element, name="embedding")
     return meant(made, "te.ops.embedding", "index", "the rows of weight")
 
 
@@ -72,8 +84,8 @@ def index_select(x: te.Tensor, axis: int, index: te.Tensor) -> te.Tensor:
 
 
 @op
-def index_add(x: te.Tensor, axis: int, index: te.Tensor, source: te.Tensor) -> te.Tensor:
-    """x with slice k of `source` added at index[k] along an axis. As torch.index_add."""
+def index_add(x: te.Tensor, axis: int, index: te.Tensor, source: te.Tensor, alpha: float = 1) -> te.Tensor:
+    """x with alpha times slice k of `source` added at index[k] along an axis. As torch.index_add."""
     check_integer(index, "index_add", "index")
     check_rank(index, 1, "index_add", "index")
     dim = axis_of(x, axis, "index_add")
@@ -83,39 +95,49 @@ def index_add(x: te.Tensor, axis: int, index: te.Tensor, source: te.Tensor) -> t
         check_extent(source, d, expected, "index_add", "source", "index along the axis, else x")
     at = loops(*source.shape)
     place = replaced(at, dim, index[at[dim]])
-    made = te.scatter(x.shape, at, place, source[at], init=x, name="index_add")
+    added = source[at] if alpha == 1 else source[at] * alpha
+    made = te.scatter(x.shape, at, place, added, init=x, name="index_add")
     return meant(made, "te.ops.index_add", "index", _extent(dim))
 
 
 @op
 def scatter_add(x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor) -> te.Tensor:
     """x with src[i, j, k] added at [i, index[i, j, k], k] for axis 1 of three. As torch.scatter_add."""
-    return _scatter(x, axis, index, src, "add", "scatter_add")
+    return _scatter(x, axis, index, src, "add", "scatter_add", x)
 
 
 @op
-def scatter_reduce(x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor, reduce: str) -> te.Tensor:
+def scatter_reduce(
+    x: te.Tensor, axis: int, index: te.Tensor, src: te.Tensor, reduce: str, include_self: bool = True
+) -> te.Tensor:
     """x with src combined at the places of scatter_add by "sum", "mean", "prod", "amax" or "amin".
 
-    As torch.scatter_reduce with include_self=True: an element of x counts in its mean. The first of equal winners takes
-    the gradient.
+    An element of x counts there, too, unless include_self=False. The first of equal winners takes the gradient. As
+    torch.scatter_reduce.
     """
+    what = "scatter_reduce"
     kinds = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    one_of(reduce, tuple(kinds), "scatter_reduce", "reduce")
+    one_of(reduce, tuple(kinds), what, "reduce")
+    start = x if include_self else None
+    total = _scatter(x, axis, index, src, kinds[reduce], what, start)
+    if include_self and reduce != "mean":
+        return total
+    own, ones = te.full(x.shape, int(include_self), "int32"), te.full(index.shape, 1, "int32")
+    count = _scatter(own, axis, index, ones, "add", what, own)
     if reduce == "mean":
-        total = _scatter(x, axis, index, src, "add", "scatter_reduce")
-        one, ones = (te.full(shape, 1, "int32") for shape in (x.shape, index.shape))
-        count = te.cast(_scatter(one, axis, index, ones, "add", "scatter_reduce"), x.dtype)
-        return total / count if x.dtype.is_float else total // count
-    return _scatter(x, axis, index, src, kinds[reduce], "scatter_reduce")
+        number = te.cast(count if include_self else te.maximum(count, 1), x.dtype)
+        total = total / number if x.dtype.is_float else total // number
+    return total if include_self else te.select(count > 0, total, x)
 
 
-def _scatter(x: te.Tensor, axis: Any, index: te.Tensor, src: te.Tensor, kind: str, what: str) -> te.Tensor:
+def _scatter(
+    x: te.Tensor, axis: Any, index: te.Tensor, src: te.Tensor, kind: str, what: str, start: te.Tensor | None
+) -> te.Tensor:
     dim = _along(x, axis, index, what)
     check_rank(src, x.ndim, what, "src", "as x has")
     at = loops(*index.shape)
     place = replaced(at, dim, index[at])
-    made = te.scatter(x.shape, at, place, src[at], op=kind, init=x, name=what)
+    made = te.scatter(x.shape, at, place, src[at], op=kind, init=start, name=what)
     return meant(made, f"te.ops.{what}", "index", _extent(dim))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tedsl.analysis.messages import meant
+from tedsl.lang.broadcast import broadcast_to
 from tedsl.lang.dtypes import promote
+from tedsl.lang.elements import shape_text
 from tedsl.ops import language as te
 from tedsl.ops.arguments import (
     axis_of,
@@ -36,12 +38,32 @@ def _reduced(loss: te.Tensor, reduction: str, what: str) -> te.Tensor:
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
-def _each(what: str, x: te.Tensor, target: te.Tensor, reduction: str, function: Any) -> te.Tensor:
-    """function(x, target) element by element, reduced."""
+def _each(
+    what: str, x: te.Tensor, target: te.Tensor, reduction: str, function: Any, weight: te.Tensor | None = None
+) -> te.Tensor:
+    """function(x, target) element by element, times their weights where they have some, reduced."""
     check_float(x, what, "x")
     check_same_shape(x, target, what, ("x", "target"))
-    made = te.compute(x.shape, lambda *i: function(x[i], _as_float(target[i], x)), name=what)
-    return _reduced(made, reduction, what)
+    if weight is not None:
+        check_same_shape(x, weight, what, ("x", "weight"))
+
+    def element(*i: Any) -> Any:
+        value = function(x[i], _as_float(target[i], x))
+        return value if weight is None else value * weight[i]
+
+    return _reduced(te.compute(x.shape, element, name=what), reduction, what)
+
+
+def _by_place(weight: te.Tensor | float | None, x: te.Tensor, what: str, name: str) -> Any:
+    """The weight of the element of x at an index: a function of it."""
+    if not isinstance(weight, te.Tensor):
+        return lambda i: weight
+    try:
+        wide = broadcast_to(weight, x.extents)
+    except ValueError:
+        expected = f"expected a shape that broadcasts to that of x, {shape_text(x.extents)}"
+        raise refuse(what, f"{name}: {expected}; found {weight!r}") from None
+    return lambda i: wide[i]
 
 
 def _as_float(label: Any, x: te.Tensor) -> Any:
@@ -56,20 +78,40 @@ def _of_one(loss: Any, x: te.Tensor, target: te.Tensor, *options: Any) -> te.Ten
 
 
 @op
-def mse_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean") -> te.Tensor:
-    """The mean of (x - target)^2, or their sum, or each, as `reduction` says. As torch.nn.functional.mse_loss."""
-    return _each("mse_loss", x, target, reduction, lambda a, b: (a - b) * (a - b))
+def mse_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean", weight: te.Tensor | None = None) -> te.Tensor:
+    """The mean of (x - target)^2, or their sum, or each, as `reduction` says. As torch.nn.functional.mse_loss.
+
+    Elements count by their weights of the shape of x; the mean is over the weights.
+    """
+    return _over_weights("mse_loss", x, target, reduction, lambda a, b: (a - b) * (a - b), weight)
 
 
 @op
-def l1_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean") -> te.Tensor:
-    """The mean of |x - target|, or their sum, or each, as `reduction` says. As torch.nn.functional.l1_loss."""
-    return _each("l1_loss", x, target, reduction, lambda a, b: te.abs(a - b))
+def l1_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean", weight: te.Tensor | None = None) -> te.Tensor:
+    """The mean of |x - target|, or their sum, or each, as `reduction` says. As torch.nn.functional.l1_loss.
+
+    Elements count by their weights of the shape of x; the mean is over the weights.
+    """
+    return _over_weights("l1_loss", x, target, reduction, lambda a, b: te.abs(a - b), weight)
+
+
+def _over_weights(
+    what: str, x: te.Tensor, target: te.Tensor, reduction: str, function: Any, weight: te.Tensor | None
+) -> te.Tensor:
+    """The mean is divided by the sum of the weights."""
+    if weight is None or reduction != "mean":
+        return _each(what, x, target, reduction, function, weight)
+    return _each(what, x, target, "sum", function, weight) / weight.sum()
 
 
 @op
-def huber_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean", delta: float = 1.0) -> te.Tensor:
-    """d^2 / 2 where d = |x - target| is at most delta, else delta (d - delta/2). As torch.nn.functional.huber_loss."""
+def huber_loss(
+    x: te.Tensor, target: te.Tensor, reduction: str = "mean", delta: float = 1.0, weight: te.Tensor | None = None
+) -> te.Tensor:
+    """d^2 / 2 where d = |x - target| is at most delta, else delta (d - delta/2). As torch.nn.functional.huber_loss.
+
+    Elements count by their weights of the shape of x; the mean is over the elements.
+    """
     if not delta > 0:
         raise refuse("huber_loss", f"delta: expected a positive number, found {delta!r}")
 
@@ -77,7 +119,7 @@ def huber_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean", delta: 
         d = te.abs(a - b)
         return te.select(d <= delta, (a - b) * (a - b) * 0.5, (d - 0.5 * delta) * delta)
 
-    return _each("huber_loss", x, target, reduction, element)
+    return _each("huber_loss", x, target, reduction, element, weight)
 
 
 @op
@@ -94,40 +136,49 @@ def smooth_l1_loss(x: te.Tensor, target: te.Tensor, reduction: str = "mean", bet
 
 
 @op
-def binary_cross_entropy(x: te.Tensor, target: te.Tensor, reduction: str = "mean") -> te.Tensor:
-    """-(target log(x) + (1 - target) log(1 - x)), each logarithm at least -100.
+def binary_cross_entropy(
+    x: te.Tensor, target: te.Tensor, reduction: str = "mean", weight: te.Tensor | float | None = None
+) -> te.Tensor:
+    """-(target log(x) + (1 - target) log(1 - x)) weight, each logarithm at least -100.
 
-    As torch.nn.functional.binary_cross_entropy; x are probabilities.
+    x are probabilities. weight is a number, or broadcasts to the shape of x; the mean is over the elements. As
+    torch.nn.functional.binary_cross_entropy.
     """
+    what = "binary_cross_entropy"
+    check_float(x, what, "x")
+    check_same_shape(x, target, what, ("x", "target"))
+    counted = _by_place(weight, x, what, "weight")
 
-    def element(p: Any, t: Any) -> Any:
-        return -(t * te.maximum(te.log(p), -100.0) + (1.0 - t) * te.maximum(te.log(1.0 - p), -100.0))
+    def element(*i: Any) -> Any:
+        p, t = x[i], _as_float(target[i], x)
+        loss = t * te.maximum(te.log(p), -100.0) + (1.0 - t) * te.maximum(te.log(1.0 - p), -100.0)
+        return -loss if weight is None else -loss * counted(i)
 
-    return _each("binary_cross_entropy", x, target, reduction, element)
+    return _reduced(te.compute(x.shape, element, name=what), reduction, what)
 
 
 @op
 def binary_cross_entropy_with_logits(
-    x: te.Tensor, target: te.Tensor, reduction: str = "mean", pos_weight: te.Tensor | float | None = None
-) -> te.Tensor:
-    """binary_cross_entropy of sigmoid(x), without overflow; positives count pos_weight times.
+    x: te.Tensor, target: te.Tensor, reduction: str = "mean", pos_weight: te.Tensor | float | None = None,
+    weight: te.Tensor | float | None = None,
+) -> te.Tensor:  # fmt: skip
+    """binary_cross_entropy of sigmoid(x), without overflow; positives count pos_weight times, elements weight times.
 
-    That is a number, or a vector along the last axis. As torch.nn.functional.binary_cross_entropy_with_logits.
+    Those are numbers, or broadcast to the shape of x: a vector lies along the last axis. As
+    torch.nn.functional.binary_cross_entropy_with_logits.
     """
     what = "binary_cross_entropy_with_logits"
     check_float(x, what, "x")
     check_same_shape(x, target, what, ("x", "target"))
-    if isinstance(pos_weight, te.Tensor) and pos_weight.ndim:
-        if not x.ndim:
-            raise refuse(what, "pos_weight: expected a number or None for a scalar x")
-        vector(pos_weight, x.shape[-1], what, "pos_weight", "the last of x")
+    positive = _by_place(pos_weight, x, what, "pos_weight")
+    counted = _by_place(weight, x, what, "weight")
 
     def element(*i: Any) -> Any:
         v, t = x[i], _as_float(target[i], x)
         # log(1 + exp(-v)): each side where its exponential is at most 1
         tail = te.select(v < 0, te.log1p(te.exp(v)) - v, te.log1p(te.exp(-v)))
-        weight = pos_weight[i[len(i) - pos_weight.ndim :]] if isinstance(pos_weight, te.Tensor) else pos_weight
-        return (1.0 - t) * v + tail * (1.0 if weight is None else 1.0 + (weight - 1.0) * t)
+        loss = (1.0 - t) * v + tail * (1.0 if pos_weight is None else 1.0 + (positive(i) - 1.0) * t)
+        return loss if weight is None else loss * counted(i)
 
     return _reduced(te.compute(x.shape, element, name="bce"), reduction, what)
 
