@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _PUBLIC: dict[str, tuple[str, ...]] = {
-    "autodiff": ("differentiate", "gradcheck"),
+    "autodiff": ("differentiate",),
     "tedsl.analysis.arrays.files": ("load", "save"),
     "tedsl.analysis.work": ("Work", "work"),
     "tedsl.backend.build": ("Schedule", "build", "evaluate"),
@@ -65,6 +65,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tedsl.mutation.memory": ("copy", "may_alias"),
     "tedsl.ops.op": ("op",),
     "tedsl.ops.transforms.batches": ("vmap",),
+    "tedsl.ops.transforms.checking": ("gradcheck",),
     "tedsl.ops.transforms.compilation": ("jit",),
     "tedsl.ops.transforms.derivatives": ("grad", "hessian", "jacobian", "value_and_grad"),
     "tedsl.ops.transforms.forward": ("hvp", "jvp"),
@@ -83,7 +84,7 @@ _PACKAGES = (
 __all__ = sorted([*_HOME, *_PACKAGES])
 
 if TYPE_CHECKING:
-    from autodiff import differentiate as differentiate, gradcheck as gradcheck
+    from autodiff import differentiate as differentiate
     from tedsl import dask as dask, display as display, ops as ops, random as random, testing as testing
     from tedsl.analysis.arrays.files import load as load, save as save
     from tedsl.analysis.checked import checked as checked
@@ -136,6 +137,7 @@ if TYPE_CHECKING:
     from tedsl.mutation.memory import copy as copy, may_alias as may_alias
     from tedsl.ops.op import op as op
     from tedsl.ops.transforms.batches import vmap as vmap
+    from tedsl.ops.transforms.checking import gradcheck as gradcheck
     from tedsl.ops.transforms.compilation import jit as jit
     from tedsl.ops.transforms.derivatives import (
         grad as grad,

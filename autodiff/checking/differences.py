@@ -18,14 +18,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autodiff.checking.functions import traced
-from autodiff.checking.probes import MOVES, Difference, Evaluate, Probe, by_definition, each_by, size_of
+from autodiff.checking.probes import (
+    MOVES,
+    Difference,
+    Evaluation,
+    Probe,
+    always_by_definition,
+    by_definition,
+    each_by,
+    size_of,
+)
 from autodiff.checking.report import PairReport, Report
 from autodiff.heads import floats
 from autodiff.overrides import Fdiff, Override
 from autodiff.reverse import differentiate
 from tedsl.lang.errors import GradientError, user_location
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Var
-from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Constant, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of, topological
 
@@ -56,10 +64,6 @@ class _Settings(NamedTuple):
     rtol: float | None
 
 
-@own_arguments(
-    hint="it checks the adjoints that te.differentiate(outputs, inputs) finds, or those of override= or of "
-    "fdiff=lambda output, input, head: ..."
-)
 def gradcheck(
     outputs: Any,
     inputs: Any,
@@ -73,18 +77,9 @@ def gradcheck(
     fdiff: Fdiff | None = None,
     seed: int = 0,
     elements: float | None = None,
-    evaluate: Evaluate | None = None,
+    evaluation: Evaluation = always_by_definition,
 ) -> Report:
-    """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
-
-    `values` maps placeholders to arrays, or lists arrays in the order of `inputs` (of a single one: is its array).
-    Instead, `outputs` may be a function of tensors and `inputs` a tuple or list of its arguments, which are arrays,
-    nests of them, numbers, or anything else; or a single one that is neither. It is checked in float64.
-    Of each input `elements` are moved (`math.inf`: all of them), in large programs a sample unless that is given.
-    Programs are evaluated by the reference, or by `evaluate`: `te.evaluate` compiles them, which is much faster for
-    scans of many steps.
-    Raises GradientError with the report when an element disagrees, unless `raise_exception=False`.
-    """
+    """What te.gradcheck says; `evaluation` tells how a program is evaluated that is so often."""
     if callable(outputs) and not isinstance(outputs, (Tensor, Expr)):
         if values is not None:
             raise TypeError(
@@ -103,7 +98,7 @@ def gradcheck(
     settings = _Settings(eps, atol, rtol)
     pairs: list[PairReport] = []
     for target in targets:
-        pairs += _check_output(target, sources, feeds, evaluate, random, settings, override, fdiff, elements)
+        pairs += _check_output(target, sources, feeds, evaluation, random, settings, override, fdiff, elements)
     report = Report(tuple(pairs), feeds, (*_independent(targets, sources), *stopped(targets)))
     if raise_exception and not report.ok:
         raise GradientError(f"gradcheck at {user_location()}: adjoints and differences disagree\n{report}")
@@ -176,7 +171,7 @@ def _check_output(
     output: Tensor,
     inputs: Sequence[Tensor],
     feeds: Mapping[Tensor, Array],
-    run: Evaluate | None,
+    evaluation: Evaluation,
     random: np.random.Generator,
     settings: _Settings,
     override: Override | None,
@@ -188,15 +183,17 @@ def _check_output(
     weights = random.uniform(0.5, 1.5, size.shape) * random.choice([-1.0, 1.0], size.shape)
     weights = weights.astype(output.dtype.numpy)
     gradients = list(differentiate([output], list(inputs), head=[head], override=override, fdiff=fdiff))
-    _, *analytic = (run or by_definition)([output, *gradients], {**feeds, head: weights})
+    wanted, given = [output, *gradients], {**feeds, head: weights}
+    _, *analytic = (evaluation(wanted, given, 1) or by_definition)(wanted, given)
     for source in inputs:
         if source not in feeds:
             raise ValueError(f"gradcheck at {user_location()}: {source!r} is computed; only placeholders can be moved")
     most = max(FEW, PATIENCE // (len(MOVES) * size.numbers)) if elements is None else elements
     moved = [_moved(feeds[t].shape, most, random) for t in inputs]
     steps = [_DEFAULTS[t.dtype][0] if settings.eps is None else settings.eps for t in inputs]
-    probe = Probe(output, feeds, weights, each_by(output, run), size.at_once)
     moves = [(t, at, step) for t, places, step in zip(inputs, moved, steps, strict=True) for at in places]
+    run = evaluation([output], feeds, 1 + len(MOVES) * len(moves))
+    probe = Probe(output, feeds, weights, each_by(output, run), size.at_once)
     found = probe.differences(moves)
     return [
         _pair(output, t, a, dict(zip(places, islice(found, len(places)), strict=True)), settings)

@@ -22,10 +22,15 @@ from tedsl.lang.tensor import Constant, Placeholder, Scan, Tensor
 from tedsl.lang.traverse import operations_between
 from tedsl.reference import interpret
 
-__all__ = ["MOVES", "Difference", "Evaluate", "EvaluationSize", "Probe", "by_definition", "each_by", "size_of"]
+__all__ = [
+    "MOVES", "Difference", "Evaluate", "Evaluation", "EvaluationSize", "Probe", "always_by_definition", "by_definition",
+    "each_by", "size_of",
+]  # fmt: skip
 
 Array = Any
 Evaluate = Callable[[Sequence[Tensor], Mapping[Tensor, Array]], tuple[Array, ...]]
+# How tensors are evaluated that are so often, at such feeds: by a program of one's own, or by the reference (None).
+Evaluation = Callable[[Sequence[Tensor], Mapping[Tensor, Array], int], Evaluate | None]
 # The values of an output for each of several arrays for some inputs.
 Each = Callable[[Mapping[Tensor, Array], Mapping[Tensor, Array]], Array]
 # An element of an input, and the step by which it is moved.
@@ -74,6 +79,11 @@ def _points_of_step(op: Scan, sizes: Mapping[Var, int]) -> int:
 def by_definition(tensors: Sequence[Tensor], arrays: Mapping[Tensor, Array]) -> tuple[Array, ...]:
     """The reference's values."""
     return interpret(list(tensors), dict(arrays))
+
+
+def always_by_definition(tensors: Sequence[Tensor], feeds: Mapping[Tensor, Array], times: int) -> Evaluate | None:
+    """The reference, however often."""
+    return None
 
 
 def each_by(output: Tensor, run: Evaluate | None) -> Each:

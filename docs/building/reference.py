@@ -27,7 +27,7 @@ AREAS = {
     "arrays": ("Whole tensors", tuple(
         f"tedsl.lang.{name}" for name in ("arrays", "sorting", "quantiles", "rearranging", "summaries")
     )),
-    "derivatives": ("Derivatives", ("autodiff",)),
+    "derivatives": ("Derivatives", ("autodiff", "tedsl.ops.transforms.checking")),
     "scheduling": ("Schedules", ("tedsl.backend.build.Schedule", "tedsl.backend.tune")),
     "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks", "tedsl.analysis.arrays")),
     "cost": ("Cost", ("tedsl.analysis",)),

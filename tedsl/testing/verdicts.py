@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from autodiff import Report, gradcheck
+from autodiff import Report
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.structure import same_program
 from tedsl.lang.tensor import Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.transforms.checking import gradcheck
 from tedsl.testing.arguments import SampledCall
 from tedsl.testing.drawn_schedules import drawn_schedule
 from tedsl.testing.traced import Rules, TracedCase

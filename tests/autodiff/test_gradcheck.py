@@ -12,6 +12,7 @@ import pytest
 import tedsl as te
 from autodiff import vjp
 from autodiff.checking import probes
+from tedsl.ops.transforms import checking
 
 RNG = np.random.default_rng(3)
 
@@ -208,6 +209,48 @@ def test_a_program_of_ones_own_evaluates_each() -> None:
 
     assert te.gradcheck(te.exp(x), x, np.linspace(0, 1, 3), evaluate=evaluate).ok
     assert len(seen) == 2 + 4 * 3
+
+
+def heat(steps: int, size: int) -> Any:
+    def loss(x: Any) -> Any:
+        def step(u: Any, t: Any, i: Any) -> Any:
+            near = u.at(t - 1, i - 1, mode="clamp") + u.at(t - 1, i + 1, mode="clamp")
+            return te.select(t == 0, x[i], 0.5 * u[t - 1, i] + 0.2 * near + 0.01 * x[i] ** 2)
+
+        return (te.scan((steps, size), step)[-1] ** 2).sum()
+
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("loss", "x", "is_compiled"),
+    [
+        (heat(3000, 30), np.ones(30), True),  # many steps
+        (heat(20, 30000), np.ones(30000), True),  # long ones
+        (lambda x: (te.ops.conv2d(x, np.ones((8, 8, 7, 7))) ** 2).sum(), np.ones((1, 8, 40, 40)), True),
+        (heat(20, 30), np.ones(30), False),
+        (lambda x: te.tanh(x * x).sum(), np.ones((30, 30)), False),
+    ],
+)
+def test_long_programs_are_compiled_unless_one_says_how_they_are_evaluated(
+    loss: Any, x: Any, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, interpreted = [], []
+    monkeypatch.setattr(checking, "compiled", lambda *args: compiled.append(args) or te.evaluate(*args))
+    monkeypatch.setattr(probes, "interpret", lambda *args: interpreted.append(args) or te.interpret(*args))
+    assert te.gradcheck(loss, x, elements=8).ok
+    assert len(compiled) >= 20 if is_compiled else not compiled
+    assert len(interpreted) <= is_compiled or not is_compiled  # the gradient is evaluated once
+    compiled.clear()
+    assert te.gradcheck(loss, x, elements=1, evaluate=te.interpret).pairs[0].checked == 1
+    assert not compiled
+    assert len(interpreted) >= 2
+
+
+def test_programs_of_fewer_digits_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "compiled", None)
+    x = te.placeholder((30,), "float32", name="x")
+    assert te.gradcheck(heat(1000, 30)(x), x, elements=1).ok
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-8])
