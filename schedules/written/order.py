@@ -6,7 +6,7 @@ floats are rounded after each term, so another order gives other bits; integers,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from schedules.directives import Directive, Fuse, Reorder, Specialize, Split
@@ -32,26 +32,25 @@ def changed_order(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def combines_alike(a: Plan, b: Plan) -> bool:
+def combines_alike(a: Plan, b: Plan, written: Collection[str]) -> bool:
     """Whether two complete plans of one function, for other extents, surely combine all terms in the same order.
 
     So do those that change no order, and those that change it alike: with the same stages, each of them with the same
-    terms in the same loops.
+    terms in the same loops. `written`: the stages of the function as it is written.
     """
     changed = {*changed_order(a), *changed_order(b)}
-    return not changed or (changed.isdisjoint(_not_told(a)) and _sums(a, changed) == _sums(b, changed))
+    if any(not isinstance(plan.program.stages.get(name), Compute) for plan in (a, b) for name in changed):
+        return False  # of a scatter or a scan the loops alone do not tell the order
+    return _sums(a, changed, written) == _sums(b, changed, written)
 
 
-def _not_told(plan: Plan) -> set[str]:
-    """The stages whose loops alone do not tell in which order they combine terms."""
-    return {name for name, op in plan.program.stages.items() if not isinstance(op, Compute)}
-
-
-def _sums(plan: Plan, changed: Set[str]) -> dict[str, object]:
-    """What each stage that combines terms does, and each that has to do with a changed one, as text."""
+def _sums(plan: Plan, changed: Iterable[str], written: Collection[str]) -> dict[str, object]:
+    """What stages compute, and those that were made for them, as text, with their loops over terms."""
     told: dict[str, object] = {}
-    for name, op in plan.program.stages.items():
-        if not isinstance(op, Compute) or not (is_rounded(op) or any(name.startswith(c) for c in changed)):
+    names, pending = plan.program.names, [*changed]
+    for name in pending:
+        op = plan.program.stages[name]
+        if name in told or not isinstance(op, Compute):
             continue
         axes = () if op.reduction is None else op.reduction.axes
         loops = [
@@ -60,6 +59,7 @@ def _sums(plan: Plan, changed: Set[str]) -> dict[str, object]:
             if base_of(x) == "body"
         ]
         told[name] = [str(e) for e in op.bodies], [str(a.extent) for a in axes], loops
+        pending += [made for t in op.inputs if (made := names.get(t.op)) is not None and made not in written]
     return told
 
 

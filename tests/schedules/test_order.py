@@ -18,7 +18,7 @@ import tedsl as te
 from schedules.loops import Nest, definitions_of
 from schedules.plan import Plan
 from schedules.program import program_of
-from schedules.written.order import regrouped_between
+from schedules.written.order import combines_alike, regrouped_between
 from tedsl.backend.host.processors import features_of
 from tedsl.backend.host.targets import parse_target
 from tedsl.lang.scalar_text import Style, expression_text
@@ -258,3 +258,35 @@ def test_axes_that_are_called_alike_are_told_apart() -> None:
     one, other = program_of([summed()]), program_of([summed()])
     assert not regrouped_between(one, one)
     assert regrouped_between(one, other) == {"y"}  # nobody can tell
+
+
+ALIKE: dict[str, Callable[[te.Tensor], te.Tensor]] = {
+    "softmax": lambda x: te.softmax(x, axis=1),
+    "mean of rows": lambda x: x.mean(1),
+    "mean of columns": lambda x: x.mean(0),
+    "product": lambda x: x.T @ x,
+    "rows by rows": lambda x: x @ x.T,
+    "sum of squares": lambda x: (x * x).sum(),
+    "normalized": lambda x: (x - x.mean(1, keepdims=True)) / te.sqrt(x.var(1, keepdims=True) + 1),
+    "after a product": lambda x: te.softmax(te.tanh(x @ x[:70].T), axis=1),
+}
+
+
+@pytest.mark.parametrize("rows", [90, 700])
+@pytest.mark.parametrize("name", ALIKE)
+def test_plans_that_combine_alike_give_the_same_bits(name: str, rows: int) -> None:
+    """Of a symbol for the rows, and of a number; where sums go over the rows, orders may be others."""
+    array = np.random.default_rng(rows).standard_normal((rows, 70)).astype("float32")
+    plans, results = [], []
+    for n in (te.var("n"), rows):
+        x = te.placeholder((n, 70), name="x")
+        out = ALIKE[name](x)
+        written = te.Schedule(out).stages
+        plans.append(te.Schedule(out).auto().plan)
+        results.append(te.build([x], out)(array).tobytes())
+    alike = combines_alike(plans[0], plans[1], written)
+    assert not alike or results[0] == results[1]
+    if name in ("softmax", "mean of rows", "rows by rows"):
+        assert alike  # the rows have no part in what is summed
+    if name in ("mean of columns", "sum of squares"):
+        assert not alike
