@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
 
-from tedsl.analysis.affine import form_of
+from tedsl.analysis.affine import affine_of, form_of
 from tedsl.analysis.inequalities import contradictory
 from tedsl.analysis.samples import Samples
 from tedsl.lang.dtypes import INT32, integer_bounds
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
-from tedsl.lang.intervals import Known, exact_range, leaves, may_wrap, range_of, within
+from tedsl.lang.intervals import Known, leaves, may_wrap, range_of, within
 from tedsl.lang.operators import NEGATED
-from tedsl.lang.polynomials import RING, Affine, atom_form
-from tedsl.lang.traverse import conjuncts, disjuncts, topological
+from tedsl.lang.polynomials import RING, Affine, Monomial, atom_form, interval
+from tedsl.lang.traverse import conjuncts, disjuncts, rebuild_all, topological
 
 __all__ = ["Facts", "naturals"]
 
@@ -42,7 +42,8 @@ class Facts:
     def form(self, expr: Expr) -> Affine:
         """The form of an integer expression; what is no polynomial stands in it as an atom."""
         if expr not in self._forms:
-            found = form_of(expr, lambda node: True, lambda node: not may_wrap(node, self.known))
+            (plain,) = rebuild_all((expr,), _plain)
+            found = form_of(plain, lambda node: True, lambda node: not may_wrap(node, self.known))
             assert found is not None
             self._forms[expr] = found
         return self._forms[expr]
@@ -72,7 +73,11 @@ class Facts:
             system.add(row)
         if contradictory(system.rows):
             return True
-        splits = system.splits[:MAX_SPLITS]
+        splits = system.splits
+        if len(splits) > MAX_SPLITS:
+            near = _reached(goal, [*system.rows, *(r for split in splits for rows in split for r in rows)])
+            splits = sorted(splits, key=lambda split: not any(near & r.terms.keys() for rows in split for r in rows))
+        splits = splits[:MAX_SPLITS]
         return bool(splits) and all(self._closes(system.rows, choice) for choice in product(*splits))
 
     def _closes(self, rows: Rows, choice: tuple[Rows, ...]) -> bool:
@@ -112,6 +117,17 @@ class Facts:
         return [[]]
 
 
+def _plain(node: Expr) -> Expr:
+    """A minimum, or another choice, of sums and products in one spelling: `max(2 (n - 1), 1)` is `max(2 n - 2, 1)`."""
+    if not isinstance(node, Apply) or node.fn not in _CHOICES or node.dtype is not INT32:
+        return node
+    forms = map(affine_of, node.args)
+    return node.with_children(tuple(a if f is None else f.to_expr() for a, f in zip(node.args, forms, strict=True)))
+
+
+_CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.ABS})
+
+
 def _options(condition: Expr) -> list[Expr]:
     """The conditions of which one holds wherever this one does: however many they are, each is looked at alone."""
     parts = conjuncts(condition)
@@ -120,6 +136,17 @@ def _options(condition: Expr) -> list[Expr]:
         return [condition]
     rest = [part for part in parts if part is not of]
     return [reduce(lambda a, b: Expr._apply(Fn.AND, a, b), rest, option) for option in split]
+
+
+def _reached(goal: Affine, rows: Rows) -> set[Monomial]:
+    """What a goal has to do with: its terms, those of rows that have one of them, and so on."""
+    found, left = set(goal.terms), rows
+    while True:
+        others = [row for row in left if found.isdisjoint(row.terms)]
+        if len(others) == len(left):
+            return found
+        found.update(m for row in left for m in row.terms if not found.isdisjoint(row.terms))
+        left = others
 
 
 def _either(a: Alternatives, b: Alternatives) -> Alternatives:
@@ -245,11 +272,9 @@ def _remainder(facts: Facts, m: Affine, node: Apply) -> Found:
 
 def _turns_of(facts: Facts, t: Affine, node: Apply) -> Alternatives:
     """What a sum or product is whose operands may wrap: as it is, or brought back where it leaves its dtype once."""
-    found, (least, most) = exact_range(node, facts.known), integer_bounds(node.dtype)
-    if found is None:
-        return []
-    count, exact = most - least + 1, RING[node.fn](*map(facts.operand, node.args))
-    low, high = ((end - least) // count for end in found)
+    exact, (least, most) = facts.form(node), integer_bounds(node.dtype)  # sums of sums wrap once for all
+    count = most - least + 1
+    low, high = ((end - least) // count for end in interval(exact, facts.known))
     if low == high:
         return [[t - exact + count * low, exact - count * low - t]]
     cases = (exact - count * turn for turn in (low, high))
