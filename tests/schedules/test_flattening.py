@@ -71,6 +71,30 @@ def test_what_is_not_flattened() -> None:
     assert flattened([wide], [te.compute((40, 30, 24), lambda i, j, k: wide[i, j, k] * wide[0, 0, k])]) is None
 
 
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("rows", [(40, 67), (4003,), ("n", 67), (40, "m")])
+def test_short_rows_of_which_others_read_a_part(rows: tuple[int | str, ...], count: int) -> None:
+    """Vectors lie along the axis before, the last one is written out."""
+    sizes = {n: te.var(n) for n in rows if isinstance(n, str)}
+    x = te.placeholder([*(sizes.get(n, n) for n in rows), count], name="x")  # type: ignore[arg-type]
+    power = (x**2.2).named("power")
+    kernel = te.build([x], [power, power[..., 0] * 2 + power[..., 1]], target="x86-64-v3")
+    assert "vectorized k" not in str(te.Schedule([power, power[..., 0] * 2]).auto(target="x86-64-v3"))
+    a = abs(numbers((*(n if isinstance(n, int) else 53 for n in rows), count)))
+    for found, want in zip(kernel(a), (a**2.2, a[..., 0] ** 2.2 * 2 + a[..., 1] ** 2.2), strict=True):
+        np.testing.assert_allclose(found, want, rtol=2e-6)
+
+
+@pytest.mark.parametrize(("count", "lanes"), [(5, 8), (7, 8), (9, 16), (15, 16), (20, 16)])
+def test_rows_of_less_than_a_vector_are_one_masked_vector(count: int, lanes: int) -> None:
+    x = te.placeholder((40, 60, count), name="x")
+    power = (x**2.2).named("power")
+    assert f"k_v < {lanes}, vectorized" in str(te.Schedule([power, power[..., 0] * 2]).auto(target="x86-64-v4"))
+    a = abs(numbers((40, 60, count)))
+    for found, want in zip(te.build([x], [power, power[..., 0] * 2])(a), (a**2.2, a[..., 0] ** 2.2 * 2), strict=True):
+        np.testing.assert_allclose(found, want, rtol=2e-6)
+
+
 @pytest.mark.parametrize("by", [3, 5, 6, 7])
 def test_quotients_by_lane(by: int) -> None:
     """Larger by so much: as many vectors as it takes until quotients begin anew, each a few elements and a shuffle."""

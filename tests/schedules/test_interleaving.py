@@ -256,6 +256,16 @@ def test_a_program_on_rows_of_numbers_is_one_kernel() -> None:
     assert kernel.core.facts.merging is not None
 
 
+def test_stages_of_a_few_numbers_do_not_cut_a_program_on_rows() -> None:
+    """As many as an optimizer's of a few parameters."""
+    x, g, head = place("x", 400, 500, 3), place("g", 7), place("h", 400, 500, 3)
+    total = te.differentiate(blurred(x, g, "reflect"), g, head=head).sum()
+    for k in range(40):
+        total = te.sqrt(total * total + k)
+    kernel = te.build([x, g, head], total)
+    assert kernel.core.facts.merging is not None
+
+
 def images(height: Any, width: Any, channels: int = 3) -> te.Tensor:
     return place("x", height, width, channels)
 

@@ -70,6 +70,8 @@ MOST_LANES = 16  # vectors of partial results
 PIECE = 64  # elements of a row of a result of which short rows are turned in one piece
 MOST_APART = 16  # lanes that are loaded one by one, each from a line of its own
 MOST_WRITTEN_OUT = 16  # elements
+MOST_STEP, MOST_STEP_APART = 4, 7  # elements between the lanes of a vector; where they are loaded one by one
+APART = 20  # operations of an element, of which full vectors take less time even so
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
@@ -210,7 +212,7 @@ class GroupLoops:
         if row is not None and row not in cuts and self._needs_borders(root, row):
             at = row_borders(root, self.costs.inlined, row, self._width(root), self.machine)
             cuts.update({row: at} if at else {})
-        shared = shared_along(root, row, self.costs, self.machine)
+        shared = self._around(root, row)
         if shared is not None:
             cuts.pop(shared, None)  # each piece would compute what they share again
         sizes = self._sizes_in(cuts)
@@ -235,7 +237,7 @@ class GroupLoops:
         """Cases along the vectors, unless they hang on a loop that is written out, where what it chooses is decided."""
         if vector is None or not pays_by_cases(op, self.costs.inlined, vector, self.machine):
             return
-        written = {*self.phases, shared_along(op, vector, self.costs, self.machine)}
+        written = {*self.phases, self._around(op, vector)}
         if written.isdisjoint(asked_by(op, self.costs.inlined, vector)):
             self.say(Unswitch(stage=op.name, loop=loop_names(op)[vector]))
 
@@ -261,7 +263,8 @@ class GroupLoops:
         if vector is not None and self._is_down(root, vector):
             return self._down(root, names, vector, threads=threads)
         order = [names[a] for a in axes]
-        across = self._across(root, vector) if depth == 0 else None
+        is_last = not (longer := self._longer(root)) or vector is longer[-1]
+        across = self._across(root, vector) if depth == 0 and is_last else None
         if across is not None and root.name not in self.rw.widths:
             # Halide loads short rows as vectors that reach across several of them: shuffles of few take less time.
             most = MOST_APART // 2 if self._is_in_pieces(across) else MOST_APART
@@ -302,7 +305,7 @@ class GroupLoops:
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
-        shared = shared_along(root, vector, self.costs, self.machine) if depth == 0 and inner and not short else None
+        shared = self._around(root, vector) if depth == 0 and inner and not short else None
         if shared is not None and shared is not together and shared not in self.phases:
             # What its iterations share is computed once: it runs around each vector.
             name = names[shared]
@@ -311,7 +314,8 @@ class GroupLoops:
             loops, rest = [n for n in loops if n != name], [*(n for n in rest if n != name), *last]
             if not loops:
                 loops, rest = rest[:1], rest[1:]
-            outer_points = max(1, points([a for a in axes if names[a] in loops]))
+            outside = [a for a in axes if names[a] in loops]
+            outer_points = points(outside) if outside else self._vectors(vector)
         self._order(root, [*loops, *rest], inner, vector)
         fusing, (task,) = fused(root.name, loops, "f")
         self.say(*fusing)
@@ -568,9 +572,13 @@ class GroupLoops:
             most = full if extent is None or extent >= FULL_ROWS * full else most
         return self.rw.widths.get(op.name, most)
 
+    def _longer(self, op: Compute, depth: int = 0) -> list[Axis]:
+        """The loops over the result, from `depth` on, that go over more than one element."""
+        return [a for a in op.axes[depth:] if number(a.extent) != 1]
+
     def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
         """The axis of the result along which vectors lie: the last longer one, if terms are read along it."""
-        longer = [a for a in op.axes[depth:] if number(a.extent) != 1]
+        longer = self._longer(op, depth)
         if not longer:
             return None
         last = longer[-1]
@@ -578,10 +586,34 @@ class GroupLoops:
         if extent is not None and extent < 2:
             return None
         if op.reduction is None:
-            return None if self._folds_across(op, last) else last
+            narrow = self._beside(op, longer)
+            return narrow if narrow is not None else None if self._folds_across(op, last) else last
         if along(op, last) or not _sums_along(op):
             return last
         return last if _steps(op) <= MOST_UNROLLED and typical(last.extent) > _steps(op) else None
+
+    def _beside(self, op: Compute, axes: Sequence[Axis]) -> Axis | None:
+        """The axis before a last one that leaves lanes idle: along it vectors are full, a few elements apart.
+
+        The last one is written out: what is chosen by it is decided.
+        """
+        count, width = number(axes[-1].extent), self._width(op)
+        is_worth = not self.machine.has_masks and self.costs.element[op] >= APART
+        most = MOST_STEP_APART if is_worth else MOST_STEP
+        if len(axes) < 2 or count is None or not 1 < count < min(width, most + 1):
+            return None
+        before, last = axes[-2:]
+        if typical(before.extent) < width or self._folds_across(op, before) or self._looks_up(op):
+            return None
+        return before if self._across(op, last) is None else None
+
+    def _around(self, op: Compute, vector: Axis | None) -> Axis | None:
+        """A short loop to be run around each vector: what its iterations share is computed once, or decided."""
+        if vector is not None and op.reduction is None:
+            last = self._longer(op)[-1]
+            if vector is not last:
+                return last
+        return shared_along(op, vector, self.costs, self.machine)
 
     def _folds_across(self, op: Compute, axis: Axis) -> bool:
         """Whether rows of partial results are folded along `axis`: a vector of it is gathered number by number."""
@@ -602,7 +634,8 @@ class GroupLoops:
             return []
         name = loop_names(op)[vector]
         width, extent = self._width(op), number(vector.extent)
-        while extent is not None and width > extent > 0:
+        least = 2 if self.machine.has_masks and op.reduction is None else 1  # a masked vector is one vector of a row
+        while extent is not None and width > extent > 0 and width >= least * extent:
             width //= 2
         if width < 2:
             return []
@@ -711,7 +744,7 @@ class GroupLoops:
         inner = self._cut(op, "body", vector, order)
         if op.reduction is not None:
             self._cut(op, "init", vector, [names[a] for a in op.axes])
-        shared = shared_along(op, vector, self.costs, self.machine) if inner else None
+        shared = self._around(op, vector) if inner else None
         if shared in self.whole and shared is not None:
             self.say(BoundExtent(stage=op.name, axis=names[shared], extent=number(shared.extent) or 0))
             order.remove(names[shared])

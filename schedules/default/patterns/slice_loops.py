@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import replace
 
 from schedules.default.costs import Costs
 from schedules.default.groups import Group
@@ -101,7 +100,6 @@ class _SliceLoops(GroupLoops):
             Reorder(stage=op.name, loops=(*others, *sums[:-1], f"{sums[-1]}_o", outer, row, lane)),
         )
 
-    def _vector_axis(self, op: Compute, depth: int) -> Axis | None:
+    def _longer(self, op: Compute, depth: int = 0) -> list[Axis]:
         """As of any stage, but for axes of which a slice has one place."""
-        axes = tuple(a for a in op.axes if a not in self.single)
-        return super()._vector_axis(replace(op, axes=axes, _outputs={}), depth) if axes else None
+        return [a for a in super()._longer(op, depth) if a not in self.single]

@@ -1,4 +1,4 @@
-"""Cheap arithmetic on a finished product, done where its tiles are brought to their place.
+"""Arithmetic on a finished product, done where its tiles are brought to their place.
 
     t[i, j] = tile[i, j]            in its loops          t[i, j] = tile[i, j]            inline
     y[i, j] = relu(t[i, j] + b[j])  in loops of its own   y[i, j] = relu(t[i, j] + b[j])  in the loops of t
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from schedules.default.costs import INLINE, element_cost, is_pointwise, is_same_point, points, values_of
 from schedules.default.rewriting import Rewriting, loop_names
-from schedules.directives import ComputeAt, ComputeInline, ComputeRoot, Directive, Fuse, Split
+from schedules.directives import ComputeAt, ComputeInline, ComputeRoot, Directive, Fuse, Split, Unroll
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number, simplify_extent
@@ -21,6 +21,7 @@ from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 
 __all__ = ["with_epilogues"]
 
+FEW_TERMS = 16  # whose sums take less time than to bring them from where another thread has stored them
 LOOPS = frozenset({"loop", "outer", "inner", "fused", "loops", "axis"})  # fields of directives that name loops
 
 
@@ -30,6 +31,7 @@ class _Heir:
 
     stage: str
     names: Mapping[str, str]
+    is_costly: bool  # to be compiled once rather than for each row of a tile
 
 
 def with_epilogues(rw: Rewriting, outputs: Iterable[Tensor], alone: Iterable[str]) -> None:
@@ -49,13 +51,15 @@ def with_epilogues(rw: Rewriting, outputs: Iterable[Tensor], alone: Iterable[str
         if points(product.axes) < rw.least.epilogue:
             continue
         *before, last = _chain(rw, product, readers, kept, costs)
-        heir = _Heir(last.name, _names(product, last, own[product.name])) if before else None
+        is_costly = last in costs and costs[last] > INLINE
+        heir = _Heir(last.name, _names(product, last, own[product.name]), is_costly) if before else None
         if heir is not None and len(set(heir.names.values())) == len(heir.names):
             heirs[product.name] = heir
             inline += [ComputeInline(stage=op.name) for op in before]
             rw.planned |= {last.name, *(op.name for op in before)}
     if heirs:
-        rw.directives[:] = [*(_moved(said, heirs) for said in rw.directives), *inline]
+        kept_on = [said for said in rw.directives if not _is_too_long(said, heirs)]
+        rw.directives[:] = [*(_moved(said, heirs) for said in kept_on), *inline]
 
 
 def _products(rw: Rewriting) -> list[Compute]:
@@ -86,11 +90,11 @@ def _chain(
     costs: Mapping[Operation, int],
 ) -> list[Compute]:  # fmt: skip
     """The product and the stages after it, each the only reader of the one before, at the same point."""
-    chain = [product]
+    chain, most = [product], INLINE if _terms(product) > FEW_TERMS else INLINE + 1
     while chain[-1].name not in kept and len(readers.get(chain[-1], ())) == 1:
         ((reader, reads),) = readers[chain[-1]].items()
         is_free = reader in costs and reader.name not in rw.kinds and reader.name not in rw.inside
-        if not is_free or costs[reader] > INLINE or not all(is_same_point(reader, read) for read in reads):
+        if not is_free or costs[reader] > most or not all(is_same_point(reader, read) for read in reads):
             break
         if not isinstance(reader, Compute) or reader.name in rw.planned or not _is_plain(reader, product):
             break
@@ -98,6 +102,13 @@ def _chain(
             break
         chain.append(reader)
     return chain
+
+
+def _terms(product: Compute) -> int:
+    """How many numbers a finished sum is made of."""
+    (tile,) = product.inputs
+    reduce = tile.op.reduction if isinstance(tile.op, Compute) else None
+    return 1 if reduce is None else points(reduce.axes)
 
 
 def _is_plain(op: Compute, product: Compute) -> bool:
@@ -136,6 +147,11 @@ def _names(product: Compute, last: Compute, own: Iterable[Directive]) -> dict[st
         if isinstance(said, Fuse):
             names[said.fused] = said.fused
     return names
+
+
+def _is_too_long(said: Directive, heirs: Mapping[str, _Heir]) -> bool:
+    """Whether a directive writes out a loop of which each iteration is long."""
+    return isinstance(said, Unroll) and said.stage in heirs and heirs[said.stage].is_costly
 
 
 def _moved(said: Directive, heirs: Mapping[str, _Heir]) -> Directive:

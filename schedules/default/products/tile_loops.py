@@ -7,8 +7,10 @@ of a tile. What is outside becomes one parallel loop.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import field
 
+from schedules.default.costs import element_cost, is_pointwise
 from schedules.default.products.contraction import register_lanes
 from schedules.default.products.panel_stages import Panels
 from schedules.default.rewriting import fused
@@ -26,11 +28,13 @@ from schedules.directives import (
 )
 from schedules.loops import nest_of, transformed
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Axis
+from tedsl.lang.expr import Axis, Read
 from tedsl.lang.extents import number
+from tedsl.lang.traverse import reads_of
 
 __all__ = ["TileLoops", "tile_loops"]
 
+MOST_BESIDE = 4  # columns of a result that are stored by vectors over rows
 MOST_ROWS = 128  # of a block
 TASKS = 16  # for each core, at least, where several are put together
 SHORT = 1 << 18  # multiplications of a task to which others are added
@@ -70,8 +74,10 @@ class _Order:
         self.row_tiles: list[str] = []
         self.inner_rows: list[str] = []
         self.column_tasks = ""  # blocks of columns, where each is a task
-        work = p.found.points(p.found.op.axes) * p.found.terms
-        self.threads = p.machine.cores > 1 and work >= p.machine.least.product_threads
+        least = p.machine.least
+        elements = p.found.points(p.found.op.axes)
+        shares = elements * p.found.terms / least.product_threads + (elements + _packing(p)) / least.nest_threads
+        self.threads = p.machine.cores > 1 and shares >= 1
         self.wanted = 4 * p.machine.cores if self.threads else 1  # tasks
 
     def made(self) -> TileLoops:
@@ -167,9 +173,7 @@ class _Order:
         by_columns = self.wanted > 1 and panels >= 4 and wide * 2 > long
         if self.wanted > 1 and not by_columns:
             rows = min(rows, max(1, -(-tiles // 4)))
-        if not self.row_tiles:
-            return
-        if rows < tiles:
+        if self.row_tiles and rows < tiles:
             blocked = self.row_tiles[0]
             self._split(blocked, rows, "c", "b")
             self.row_tiles[0] = f"{blocked}b"
@@ -193,7 +197,7 @@ class _Order:
         p, found, lane = self.p, self.found, self.lane
         last, rows = found.op.axes[-1], self.inner_rows
         tile, vector = [*rows, f"{lane}_i"], ""
-        if last is found.lane or found.window:
+        if last is found.lane or found.window or (number(last.extent) or MOST_BESIDE + 1) <= MOST_BESIDE:
             tile, vector = self._as_one_piece(), f"{lane}_v"
         else:
             vector = next((n for n in rows if n in (p.names[last], f"{p.names[last]}_i")), "")
@@ -254,6 +258,21 @@ class _Order:
         self._say(Split(stage=self.stage, loop=task, outer=shared, inner=one, factor=factor, length=share))
         self._say(Parallel(stage=self.stage, loop=shared))
         return one
+
+
+def _packing(p: Panels) -> int:
+    """Operations for the elements of tables, of which those of pointwise stages are computed there."""
+    copies = [p.columns, *([p.row_copy] if p.row_copy is not None else [])]
+    return sum(copy.size * _cost_with_stages(reads_of((copy.body,))) for copy in copies)
+
+
+def _cost_with_stages(reads: Iterable[Read]) -> int:
+    total, pending = 1, [r.tensor.op for r in reads]
+    for op in pending:
+        if is_pointwise(op):
+            total += element_cost(op)
+            pending += [t.op for t in op.inputs if t.op not in pending]
+    return total
 
 
 def _inner_extent(p: Panels, loop: str) -> int:

@@ -6,6 +6,7 @@ that its schedule stores anyway: kernels that are equal, as those of repeated la
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from schedules.interleaving import interleaved
 from schedules.known_places import with_known_places
 from schedules.program import program_of
 from tedsl.analysis.read_boxes import ReadBox
+from tedsl.analysis.sizes import known_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import BoxView, CompiledKernel, KernelStep, StepPlan, View
@@ -32,6 +34,7 @@ from tedsl.lang.traverse import operations_between
 
 __all__ = ["Cutter", "cut_program", "is_apart", "is_routine", "least_kernels", "shared_key"]
 
+FEW = 64  # elements
 MUCH = 1 << 20  # operations
 LONG = 1 << 25  # operations that take far longer than to call a few kernels
 
@@ -49,13 +52,22 @@ def is_routine(op: Operation, target: Target) -> bool:
 def least_kernels(program: Compilation) -> int:
     """How many kernels must be possible for a program to be cut; fewer where calls are nothing beside them."""
     least, operations = program.planner.machine(program.target).least, program.operations
-    if len(operations) < 2 or program.sizes or _is_on_rows(program):
+    if len(operations) < 2:
+        return least.kernels
+    if _is_on_rows(program):  # beside whose stages those of a few numbers, as an optimizer's, are nothing
+        return least.kernels + sum(_has_few_elements(op) for op in operations)
+    if program.sizes:
         return least.kernels
     flops = [flops_of(op, {}) for op in operations]
     if sum(flops) >= LONG and sum(n >= MUCH for n in flops) > 1:
         return min(least.kernels, 2)
     is_many = len(operations) >= least.kernels_beside_work
     return least.kernels_beside_work if is_many and sum(flops) >= MUCH else least.kernels
+
+
+def _has_few_elements(op: Operation) -> bool:
+    shapes = [known_shape(t) for t in op.outputs]
+    return all(shape is not None and math.prod(shape) <= FEW for shape in shapes)
 
 
 def _is_on_rows(program: Compilation) -> bool:

@@ -40,6 +40,15 @@ def test_a_layer_is_one_walk() -> None:
     assert text.count("parallel") == 0 or "for row_oc" in text
 
 
+def test_costly_arithmetic_on_sums_of_few_terms_is_compiled_once() -> None:
+    """Not in as many copies as a tile has rows."""
+    x, w, b, _ = inputs(2000, 3, 50)
+    product = te.compute((2000, 50), lambda i, j: te.sum(lambda k: x[i, k] * w[k, j]), name="product")
+    text = loops(te.compute((2000, 50), lambda i, j: te.tanh(product[i, j] + b[j]), name="y"))
+    assert "product inline: product[i, j] = product_sums[i, j]" in text
+    assert "unrolled" not in text.split("product_sums[")[-1], text
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -80,7 +89,8 @@ def test_drawn(data: st.DataObject) -> None:
     product = x @ w
     steps: list[Callable[[te.Tensor], te.Tensor]] = [
         lambda t: t + b, lambda t: te.relu(t), lambda t: t * 0.5, lambda t: t + r, lambda t: te.minimum(t, r),
-        lambda t: t * t, lambda t: t * r + b, lambda t: te.compute((m, n), lambda i, j: t[i, j] - r[m - 1 - i, j]),
+        lambda t: t * t, lambda t: te.tanh(t), lambda t: t * r + b,
+        lambda t: te.compute((m, n), lambda i, j: t[i, j] - r[m - 1 - i, j]),
     ]  # fmt: skip
     y = product
     for step in data.draw(st.lists(st.sampled_from(steps), min_size=1, max_size=4, unique_by=id)):

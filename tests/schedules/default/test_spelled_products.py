@@ -86,6 +86,21 @@ def test_a_product_that_is_a_result_too_is_one() -> None:
     np.testing.assert_allclose(total, arrays[0].T @ arrays[1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("rows", [20011, 5003])
+def test_few_columns_are_stored_by_vectors_over_rows(columns: int, rows: int) -> None:
+    """Colors by a matrix of three by three, in tasks though their products are few: the packing counts."""
+    x, w = te.placeholder((rows, 3), name="x"), te.placeholder((3, columns), name="w")
+    y = (te.exp(x) @ w).named("y")
+    text = text_of(y)
+    assert f"lanes {columns} elements apart" in text, text
+    if rows > 10000:
+        assert "i_oc < 2, parallel" in text, text
+    chance = np.random.default_rng(0)
+    a, b = (array_of(chance, shape, "float32") for shape in ((rows, 3), (3, columns)))
+    np.testing.assert_allclose(te.build([x, w], y)(a, b), np.exp(a) @ b, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(2000, 50), (300, 400), (1000, 10), (5, 3000)])
 def test_a_matrix_by_one_column_is_read_once(shape: tuple[int, int]) -> None:
     """A table of a factor whose elements are used once takes longer than what it is for."""
