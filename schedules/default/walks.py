@@ -3,9 +3,10 @@
     s[c] = sum over i of g[c, i]                        s[c], t[c] = sums over i of (g[c, i], g[c, i] * x[c, i])
     t[c] = sum over i of g[c, i] * x[c, i]      ->
 
-As stages of their own they would bring `g` from memory, or the cache, once each. What patterns make of such sums
-(vectors of partial results, blocks, the trees over them) is alike as well, so it becomes one stage with several
-results, step by step. Each result is what it would be by itself, to the bit.
+As stages of their own they would bring `g` from memory, or the cache, once each; so would sums over the corners of a
+cell that is looked up, which are written out. What patterns make of such sums (vectors of partial results, blocks, the
+trees over them) is alike as well, so it becomes one stage with several results, step by step. Each result is what it
+would be by itself, to the bit.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ class _Search:
         kinds: Mapping[str, str],
         least: Thresholds,
         ends: Callable[[], Mapping[Operation, Operation]],
+        written: Set[str] = frozenset(),
     ) -> None:
-        self.order, self.kinds, self.least, self.ends = stages, kinds, least, ends
+        self.order, self.kinds, self.least, self.ends, self.written = stages, kinds, least, ends, written
         self.needs = Needs(stages)
         self.behind = ReadsBehind(self._is_open)
         self.joined: dict[_Walk, None] = {}  # those of several stages
@@ -105,6 +107,8 @@ class _Search:
         """Let a stage be part of a walk that reads what it reads, or the first of one."""
         body = definition[1][0]
         value, sums = (body.values[0], set(body.axes)) if isinstance(body, Reduce) else (body, set[Axis]())
+        if self._is_written(op):
+            sums.update(definition[0])
         reads = self._places(value, sums)
         for walk in self.alike.setdefault(key, []):
             if len(walk.members) < MOST and _meet(walk.reads, reads) and self._is_apart(walk, op):
@@ -122,8 +126,9 @@ class _Search:
         walk.needed |= self.needs.of([op])
 
     def _may(self, op: Compute) -> bool:
-        """Whether a stage is a sum of floats, or what combines the parts of one."""
-        if len(op.bodies) != 1 or op.looks_up:
+        """Whether a stage is a sum of floats, or what combines the parts of one, or looks around one place of data."""
+        is_written = self._is_written(op)
+        if len(op.bodies) != 1 or (op.looks_up and not is_written):
             return False
         axes, reduce = list(op.axes), op.reduction
         if reduce is not None:
@@ -132,8 +137,13 @@ class _Search:
                 return False
         known = all(number(a.extent) and number(a.begin) is not None for a in axes)
         weight = COSTLY if any(isinstance(n, Apply) and is_costly(n) for n in op.nodes) else 1
-        large = reduce is None or _points(axes) * op.bodies[0].dtype.itemsize * weight >= self.least.walks
-        return known and large and self.kinds.get(op.name, "") in (("", "partial") if reduce is not None else OF_PARTS)
+        is_sum = reduce is not None or is_written
+        large = not is_sum or _points(axes) * op.bodies[0].dtype.itemsize * weight >= self.least.walks
+        return known and large and self.kinds.get(op.name, "") in (("", "partial") if is_sum else OF_PARTS)
+
+    def _is_written(self, op: Compute) -> bool:
+        """Whether a stage is a sum of what it looks up, written out: elements at the same places are brought once."""
+        return op.name in self.written and op.looks_up and is_pointwise(op)
 
     def _places(self, value: Expr, sums: Set[Axis]) -> set[Place]:
         """Where most of what terms are made of is read, through pointwise stages, too; and results of one walk."""
@@ -202,7 +212,7 @@ def in_one_walk(rw: Rewriting, outputs: Sequence[Tensor], alone: Set[str], machi
         groups = groups_of(rw.stages, finals, rw.planned, costs, machine)
         return {op: group.root for group in groups for op in group.members}
 
-    found = _Search(rw.stages, rw.kinds, machine.least, ends).walks(alone)
+    found = _Search(rw.stages, rw.kinds, machine.least, ends, rw.in_order).walks(alone)
     if not found:
         return tuple(outputs)
     walks: dict[Operation, _Walk] = {op: walk for walk in found for op in walk.members}

@@ -196,3 +196,27 @@ def test_what_a_sum_reads_is_looked_up_only_beside_another_over_the_same_loops(m
     assert not looked
     sums_of(moments(x))
     assert looked
+
+
+def test_sums_over_the_corners_of_one_cell_look_each_corner_up_once() -> None:
+    """Gradients by the coordinates of a trilinear look-up brought the same 24 elements three times."""
+    image, table = te.placeholder((128, 96, 2), name="image"), te.placeholder((9, 9, 3), name="table")
+
+    def value(y: te.Expr, x: te.Expr, c: te.Expr) -> te.Expr:
+        places = [te.clip(image[y, x, d], 0, 1) * 8 for d in range(2)]
+        low = [te.minimum(te.floor(p), 7) for p in places]
+        corner = [te.reduce_axis(2) for _ in range(2)]
+        weights = [te.select(k == 1, p - q, 1 - (p - q)) for p, q, k in zip(places, low, corner, strict=True)]
+        i, j = (te.cast(q, "int32") + k for q, k in zip(low, corner, strict=True))
+        return te.sum(weights[0] * weights[1] * table[i, j, c], axis=corner)
+
+    gradient = te.differentiate((te.compute((128, 96, 3), value) ** 2).sum(), image)
+    arrays = {image: np.abs(floats(128, 96, 2)) % 1, table: floats(9, 9, 3)}
+
+    together = te.build([image, table], gradient)
+    with assuming(ALONE):
+        apart = te.build([image, table], gradient)
+    assert ["_and_" in kernel.loop_nest() for kernel in (together, apart)] == [True, False]
+    found = together(*arrays.values())
+    np.testing.assert_array_equal(found, apart(*arrays.values()))
+    np.testing.assert_allclose(found, te.interpret(gradient, arrays), rtol=1e-4, atol=1e-3)
