@@ -14,7 +14,7 @@ from tedsl.analysis.affine import affine_of, form_of
 from tedsl.analysis.inequalities import contradictory
 from tedsl.analysis.samples import Samples
 from tedsl.lang.dtypes import INT32, integer_bounds
-from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Var
+from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, leaves, may_wrap, range_of, within
 from tedsl.lang.operators import NEGATED
 from tedsl.lang.polynomials import RING, Affine, Monomial, atom_form, interval
@@ -36,6 +36,9 @@ class Facts:
         self.known: Known = {} if known is None else known
         self._forms: dict[Expr, Affine] = {}
         self._cases: dict[Expr, tuple[Alternatives, Alternatives]] = {}  # where false, where true
+        self._rows: dict[object, Affine] = {}  # of conditions, one for all that are equal
+        self._leaves: dict[Affine, frozenset[Expr]] = {}  # of these rows
+        self._shown: dict[object, bool] = {}
         self._samples = Samples(axes)
         self._scope = [a for a in axes if a.extent is not None and not isinstance(a.extent, Const)]
 
@@ -65,6 +68,32 @@ class Facts:
         return all(self._follows(Affine({}, -1), rows) for rows in self.cases(condition, True))
 
     def _follows(self, goal: Affine, assumed: Rows) -> bool:
+        """Whether assumptions give the goal: found once for all conditions that come to the same assumptions."""
+        key = goal.key, frozenset(assumed)
+        if key not in self._shown:
+            near = self._near(goal, assumed)  # few, mostly, and enough
+            self._shown[key] = (len(near) < len(assumed) and self._follows(goal, near)) or self._shows(goal, assumed)
+        return self._shown[key]
+
+    def _near(self, goal: Affine, assumed: Rows) -> Rows:
+        """The assumptions about what the goal is about, and about what these are about."""
+        known, far = _leaves_of(goal), assumed
+        near: Rows = []
+        while True:
+            found = [row for row in far if not known.isdisjoint(self._about(row))]
+            if not found:
+                return near
+            near += found
+            far = [row for row in far if known.isdisjoint(self._about(row))]
+            known = known.union(*map(self._about, found))
+
+    def _about(self, row: Affine) -> frozenset[Expr]:
+        if row not in self._leaves:
+            self._leaves[row] = _leaves_of(row)
+        return self._leaves[row]
+
+    def _shows(self, goal: Affine, assumed: Rows) -> bool:
+        """Whether nothing satisfies the assumptions and not the goal."""
         system = _System(self)
         for axis in self._scope:
             assert axis.extent is not None
@@ -113,7 +142,8 @@ class Facts:
             return _either(yes, no)
         if node.fn in NEGATED and node.args[0].dtype.is_integer:
             left, right = (self.form(part) for part in node.args)
-            return naturals(node.fn if holds else NEGATED[node.fn], left - right)
+            found = naturals(node.fn if holds else NEGATED[node.fn], left - right)
+            return [[self._rows.setdefault(row.key, row) for row in rows] for rows in found]
         return [[]]
 
 
@@ -126,6 +156,13 @@ def _plain(node: Expr) -> Expr:
 
 
 _CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.ABS})
+
+
+def _leaves_of(form: Affine) -> frozenset[Expr]:
+    """The axes, sizes and reads in a form, and in the ranges of its axes."""
+    found = set(topological([atom for monomial in form.terms for atom in monomial]))
+    ends = [end for a in found if isinstance(a, Axis) for end in (a.begin, a.extent) if end is not None]
+    return frozenset(e for e in found.union(topological(ends)) if isinstance(e, (Axis, Var, Read)))
 
 
 def _options(condition: Expr) -> list[Expr]:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tedsl as te
-from tedsl.analysis import checks
+from tedsl.analysis import checks, facts as facts_module
 from tedsl.analysis.checks import read_checks
 from tedsl.analysis.facts import Facts
+from tedsl.analysis.inequalities import contradictory
 from tedsl.lang.traverse import substitute
 from tedsl.reference import interpret
 from tests.analysis.oracle import boxes, conditions, index_exprs, points, value_at
@@ -234,6 +235,28 @@ def test_the_checks_of_a_deep_network_are_quick() -> None:
     rest = [calls_in(lambda layer=layer: found.append(statuses(layer))) for layer in layers[1:]]
     assert max(rest) <= 1.5 * first  # what lies below was looked at already
     assert found == [["safe", "safe", "guarded", "guarded", "safe", "safe", "safe", "safe"]] * 20
+
+
+def test_what_conditions_on_others_say_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty reads at one row, each where something else holds of columns."""
+    asked: list[Any] = []
+    monkeypatch.setattr(facts_module, "contradictory", lambda rows: asked.append(rows) or contradictory(rows))
+    x = te.placeholder((40, 40), name="x")
+    y = te.compute(
+        (40, 40),
+        lambda i, j: sum(te.select((i > 0) & te.logical_or(j > k, j < 2 * k - 40), x[i - 1, j], 0) for k in range(30)),
+    )
+    assert set(statuses(y)) == {"safe", "guarded"}
+    assert len(asked) < 30
+
+
+def test_assumptions_that_cannot_hold_give_everything() -> None:
+    """Also those that have nothing to do with what is asked."""
+    i, j = te.compute((9, 9), lambda i, j: i + j).op.axes
+    known = Facts((i, j))
+    assert not known.proves(known.form(i) - 1, j > 3)
+    assert known.proves(known.form(i) - 1, (j > 3) & (j < 2))
+    assert known.proves(known.form(i) - 1, (i > j) & (j >= 0))
 
 
 def test_a_checked_operation_is_forgotten_with_its_tensor() -> None:
