@@ -24,6 +24,7 @@ from schedules.directives import (
     Vectorize,
 )
 from schedules.loops import definitions_of, one_of
+from schedules.placing.following import with_followers
 from schedules.placing.placement import placed
 from schedules.plan import Plan, Step, described
 from schedules.program import program_of
@@ -78,7 +79,8 @@ def advanced(plan: Plan, step: Step) -> tuple[Plan, tuple[Step, ...]]:
             "directives and it cannot be combined, those of auto('default') can"
         )
     if not isinstance(directive, Auto):
-        return plan.after(step), (step,)
+        changed = plan.after(step)
+        return with_followers(changed) if isinstance(directive, PLACES) else changed, (step,)
     try:
         one_of(directive.scheduler, SCHEDULERS, "scheduler", "schedulers")
         if directive.scheduler != "default":

@@ -57,6 +57,7 @@ from schedules.default.rewriting import Rewriting, computed_between
 from schedules.default.walks import company_of, in_one_walk
 from schedules.directives import ComputeRoot, Directive
 from schedules.machine import Machine
+from schedules.placing.following import followers
 from schedules.placing.row_ends import with_row_ends
 from schedules.plan import Plan, Step
 from schedules.program import ProgramStages, reading
@@ -161,6 +162,11 @@ def completion(
     begin = replace(made, finite=finite, complete=frozenset(stages), regrouped=regrouped)
     known = _patterns(rw, made, machine, apart=apart)
     made = _said(made, known)
+    if spoken and machine.gpu is None:
+        led = followers(made, made.program.stages.keys() - spoken - plan.made - made.program.final)
+        inside = {d.stage for d in led}
+        known = [*(d for d in known if not (isinstance(d, ComputeRoot) and d.stage in inside)), *led]
+        made = _said(made, led)
     rest = plan_rest(rw.stages, made, spoken, given, machine)
     made = replace(_said(made, rest), finite=finite, complete=frozenset(stages), regrouped=regrouped)
     return Completion(begin, (*known, *rest), made, frozenset(rw.in_order))

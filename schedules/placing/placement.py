@@ -30,7 +30,7 @@ from tedsl.analysis.checks import read_to_check
 from tedsl.lang.errors import ScheduleError
 from tedsl.lang.tensor import Extern, Operation
 
-__all__ = ["placed"]
+__all__ = ["is_inside", "placed", "readers_of"]
 
 
 def placed(plan: Plan, *, checked: bool = True, known: Container[str] | None = None) -> dict[str, Placement]:
@@ -98,8 +98,8 @@ def _check(plan: Plan, places: Mapping[str, Placement], stage: str, step: Step, 
     for consumer, level in outside:
         if level.kind == "vectorized":
             raise step.refused(f"{consumer}'s loop {level.name!r} is {level.kind}; nothing can be computed inside it")
-    for reader, definition in _readers(plan, places, stage):
-        if not _is_inside(plan, places, reader, definition, place):
+    for reader, definition in readers_of(plan, places, stage):
+        if not is_inside(plan, places, reader, definition, place):
             while reader in plan.program.stages and reader not in known and plan.program.readers[reader]:
                 reader = plan.program.readers[reader][0]
             raise step.refused(
@@ -121,7 +121,7 @@ def check_cases(plan: Plan, consumer: str, loop: str) -> None:
             )
 
 
-def _readers(plan: Plan, places: Mapping[str, Placement], stage: str) -> list[tuple[str, str]]:
+def readers_of(plan: Plan, places: Mapping[str, Placement], stage: str) -> list[tuple[str, str]]:
     """Stage and definition of every read, those of inline stages counted where these are read; "" is the root."""
     found: dict[tuple[str, str], None] = {}
     pending, done = [stage], {stage}
@@ -158,7 +158,7 @@ def _is_checked(op: Operation, source: Operation) -> bool:
         return False
 
 
-def _is_inside(plan: Plan, places: Mapping[str, Placement], reader: str, definition: str, place: Placement) -> bool:
+def is_inside(plan: Plan, places: Mapping[str, Placement], reader: str, definition: str, place: Placement) -> bool:
     if reader == place.consumer:
         return place.loop in plan.nest(reader, definition).names
     while definition and places[reader].kind == "at":

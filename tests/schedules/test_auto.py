@@ -223,3 +223,46 @@ def test_a_loop_that_the_default_schedule_has_rewritten_is_told_of() -> None:
     s[y].split("i", 8)
     with pytest.raises(te.ScheduleError, match=r"no loop 'i'.*; there was one, and i = io\*8 \+ ii$"):
         s[y].unroll("i")
+
+
+def _unsharp(shape: tuple[int, int]) -> tuple[list[te.Tensor], te.Tensor]:
+    x, w = te.placeholder(shape, name="x"), te.placeholder((9,), name="w")
+    rows = te.compute(shape, lambda i, j: te.sum(lambda k: w[k] * x.at(i, j + k - 4, mode="reflect")), name="rows")
+    blur = te.compute(shape, lambda i, j: te.sum(lambda k: w[k] * rows.at(i + k - 4, j, mode="reflect")), name="blur")
+    return [x, w], te.compute(shape, lambda i, j: 2 * x[i, j] - blur[i, j], name="sharp")
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (2, 3), (37, 53)], ids=str)
+@pytest.mark.parametrize("order", ["auto first", "inline last", "alone"])
+def test_a_schedule_in_strips_fits_every_size(shape: tuple[int, int], order: str) -> None:
+    """Of a picture of one row the sums of `blur` become stages of their own, which read `rows` too."""
+    inputs, sharp = _unsharp(shape)
+    s = te.Schedule(sharp)
+    if order != "alone":
+        s.auto(loops=False)
+    if order == "auto first":
+        s["blur"].compute_inline()
+    strip, _ = s[sharp].split("i", 16)
+    s[sharp].parallel(strip).vectorize("j", 8)
+    s["rows"].compute_at(sharp, strip).vectorize("j", 8)
+    if order == "inline last":
+        s["blur"].compute_inline()
+    assert "rows: what sharp needs here" in str(s)
+    rng = np.random.default_rng(0)
+    feeds = {t: rng.random(t.shape, "float32") for t in inputs}
+    found = te.build(inputs, sharp, schedule=s)(*feeds.values())
+    np.testing.assert_allclose(found, te.interpret(sharp, feeds), rtol=1e-5)
+    names = {"te": te, "sharp": sharp}
+    exec(s.code("again"), names)
+    assert str(names["again"]) == str(s)
+
+
+def test_what_followed_a_stage_inside_leaves_with_it() -> None:
+    _, sharp = _unsharp((1, 5))
+    s = te.Schedule(sharp).auto(loops=False)
+    s["blur"].compute_inline()
+    inline = str(s)
+    s["rows"].compute_at(sharp, "i")
+    assert "blur_partial: what sharp needs here" in str(s)
+    s["rows"].compute_root()
+    assert str(s) == inline
