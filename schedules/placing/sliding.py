@@ -18,10 +18,15 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.intervals import range_of
 from tedsl.lang.polynomials import Affine
+from tedsl.lang.scalar_text import brief
 from tedsl.lang.tensor import Compute, Operation
-from tedsl.lang.traverse import free_axes
+from tedsl.lang.traverse import free_axes, topological
 
 __all__ = ["held", "moves_along", "quotient_of", "steps_of", "what_does_not_slide"]
+
+
+_CHOICES = (Fn.MINIMUM, Fn.MAXIMUM)
+_TURNS = (*_CHOICES, Fn.MOD, Fn.ABS)
 
 
 class _Stands(Exception):
@@ -62,10 +67,28 @@ def steps_of(
             rates = [_rate(row, own) for row in read.indices]
             if None in rates or found not in (None, rates):
                 earlier = "" if None in rates else ", unlike another read of it"
-                raise _Stands(f"{name} reads {read}, which does not move along with {axis.name!r}{earlier}")
+                way = _way_round(stage) if any(_turns_back(row, own) for row in read.indices) else ""
+                raise _Stands(f"{name} reads {brief(read)}, which does not move along with {axis.name!r}{earlier}{way}")
             found = [r for r in rates if r is not None]
     known[stage] = found or []
     return known[stage]
+
+
+def _turns_back(index: Expr, steps: Mapping[Axis, Fraction]) -> bool:
+    """Whether an index is mirrored or begins anew at a border: it is chosen of two that move, or a remainder."""
+
+    def moves(e: Expr) -> bool:
+        return any(steps.get(a, 0) for a in free_axes(e))
+
+    turns = [n for n in topological(index) if isinstance(n, Apply) and n.fn in _TURNS]
+    return any(all(map(moves, n.args if n.fn in _CHOICES else n.args[:1])) for n in turns)
+
+
+def _way_round(stage: str) -> str:
+    return (
+        f" (mode='reflect' and 'wrap' turn back at a border: let {stage} have what lies beyond it, by a larger shape "
+        "and that mode in what it reads itself, and read it at plain places)"
+    )
 
 
 def moves_along(plan: Plan, stage: str, dim: int, between: Sequence[tuple[str, Level]]) -> bool:
@@ -117,7 +140,7 @@ def _follow(plan: Plan, stage: str, consumer: str, axis: Axis) -> None:
         others = [r for r in rows if r.kind == "guarded" or (r.kind == "held" and r.lead > last)]
         kinds = {r.kind for r in rows if r.lead > last}
         if others and "plain" in kinds and "guarded" not in kinds:
-            said = f"{others[0].reader}'s read {others[0].read} is {others[0].kind}"
+            said = f"{others[0].reader}'s read {brief(others[0].read)} is {others[0].kind}"
             raise _Stands(f"{said} at an end, where Halide loses the first window")
 
 

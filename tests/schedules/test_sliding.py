@@ -222,3 +222,22 @@ def test_a_place_that_stands_still_though_the_loop_is_named() -> None:
     np.testing.assert_array_equal(te.build(A, out, s)(FEED), FEED[:-1] + FEED[1:])
     s["twos"].store_root()
     np.testing.assert_array_equal(te.build(A, out, s)(FEED), FEED[:-1] + FEED[1:])
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("mode", ["reflect", "wrap"])
+def test_borders_that_turn_back_are_refused_with_a_way_round(mode: str, symbolic: bool) -> None:
+    n = te.var("n") if symbolic else ROWS
+    a, w = te.placeholder((n, 4), "float64", name="a"), te.placeholder((3,), "float64", name="w")
+    taps = [(k, w[k]) for k in range(3)]
+    p = te.compute((n, 4), lambda y, x: a[y, x] * 2, name="p")
+    out = te.compute((n, 4), lambda y, x: sum(v * p.at(y + k - 1, x, mode=mode) for k, v in taps), name="out")
+    with pytest.raises(te.ScheduleError) as refused:
+        te.build([a, w], out, slid(out, [p], 0))
+    assert f"out reads p.at(y - 1, x, mode='{mode}'), which does not move along with 'y'" in str(refused.value)
+    assert "let p have what lies beyond it, by a larger shape and that mode in what it reads" in str(refused.value)
+    wide = te.compute((n + 2, 4), lambda y, x: a.at(y - 1, x, mode=mode) * 2, name="p")
+    same = te.compute((n, 4), lambda y, x: sum(v * wide[y + k, x] for k, v in taps), name="out")
+    weights = np.array([1.0, 2.0, 4.0])
+    found = te.build([a, w], same, slid(same, [wide], 0))(FEED, weights)
+    np.testing.assert_array_equal(found, te.interpret(out, {a: FEED, w: weights}))
