@@ -52,6 +52,7 @@ class Merging:
     outputs: tuple[Tensor, ...]
     runs: Mapping[Tensor, tuple[int, ...]]
     sizes: Mapping[Var, Expr] = field(default_factory=dict)
+    is_of_rows: bool = False
 
 
 def merging_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Merging | None:

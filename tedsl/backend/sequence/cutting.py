@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from schedules.cutting.cuts import PlanPart
 from schedules.cutting.windows import Windowed, windowed
-from schedules.interleaving import interleaved
 from schedules.known_places import with_known_places
 from schedules.program import program_of
 from tedsl.analysis.read_boxes import ReadBox
@@ -72,7 +71,8 @@ def _has_few_elements(op: Operation) -> bool:
 
 def _is_on_rows(program: Compilation) -> bool:
     """Whether its pixels are rows of numbers, which they are in one kernel: parts of a cut one keep axes as written."""
-    return interleaved(program.inputs, program.outputs) is not None and program.facts.merging is not None
+    merging = program.facts.merging
+    return merging is not None and merging.is_of_rows
 
 
 def cut_program(program: Compilation, least: int) -> StepPlan:
