@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from math import prod
 
 from autodiff.integers.conditions import NonNegative, Zero, substituted
@@ -29,24 +28,16 @@ from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
 from autodiff.turning.sent import Sent, extent_of
-from autodiff.turning.usual_sizes import CaseOfSizes, by_sizes
-from tedsl.analysis.affine import affine_of
-from tedsl.analysis.facts import naturals
+from autodiff.turning.usual_sizes import usually
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
-from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
-from tedsl.lang.extents import number
-from tedsl.lang.intervals import range_of
 from tedsl.lang.operators import Fn
-from tedsl.lang.polynomials import Affine
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import conjuncts, reads_of, substitute_all, topological
+from tedsl.lang.traverse import reads_of, substitute_all, topological
 
 __all__ = ["adjoint_of_read", "gather_expression"]
-
-ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
 
 
 def adjoint_of_read(
@@ -99,13 +90,10 @@ def adjoint_of_read(
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
     support = _support(answer, name) if prefix else None
-    cases = by_sizes(answer)
-    if cases is not None:
-        usual, *others = cases
-        how = "; ".join(
-            [_summary(usual.answer.found), *(f"{_summary(c.answer.found)} where {c.condition}" for c in others)]
-        )
-        return Contribution(_chosen(cases, name), "gather", how, answer, known, support)
+    usual = usually(answer)
+    if usual is not None:
+        how = f"{_summary(usual[1].found)}; {_summary(answer.found)} where not {usual[0]}"
+        return Contribution(_by_sizes(*usual, answer, name), "gather", how, answer, known, support)
     how = _summary(answer.found) + (", over other axes" if changed else "")
     return Contribution(_combined(answer, name), "gather", how, answer, known, support)
 
@@ -204,15 +192,12 @@ def _in_order(order: Destinations, elements: Sequence[Axis]) -> Expr | None:
     return total
 
 
-def _chosen(cases: Sequence[CaseOfSizes], name: str) -> Tensor:
-    """What the answer says for the sizes that there are, the usual ones first."""
-    axes = fresh_axes(cases[0].answer.shape)
-    total: Expr | None = None
-    for k, case in reversed(list(enumerate(cases))):
-        value = _total(case.answer, axes, f"{name}_short_{k}" if k else name, (case.condition,))
-        total = value if total is None else fn.select_node(case.condition, value, total)
-    assert total is not None
-    return compute_tensors(axes, (total,), name)[0]
+def _by_sizes(large: Expr, usual: Answer, answer: Answer, name: str) -> Tensor:
+    """What the usual answer says where sizes are large enough for it, else what holds for all of them."""
+    axes = fresh_axes(answer.shape)
+    there = _total(usual, axes, name, (large,))
+    elsewhere = _total(answer, axes, f"{name}_short", (fn.logical_not(large),))
+    return compute_tensors(axes, (fn.select_node(large, there, elsewhere),), name)[0]
 
 
 def _combined(answer: Answer, name: str) -> Tensor:
@@ -256,39 +241,8 @@ def _element(
     if not g.loops and isinstance(answer.read.value, Read | Const):
         return member, body_of(answer, g, place)
     own = fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
-    body = body_of(answer, g, own, [*known, *_unseen(answer, own)])
-    few = _few(body, own)
-    if few:
-        short: dict[Expr, Axis] = {a: Axis(a.name, Const(n, INT32)) for a, n in few.items()}
-        inside = [short[a] < extent_of(a) for a in own if a in few]
-        member = reduce(fn.logical_and, (e < few[a] for e, a in zip(place, own, strict=True) if a in few), member)
-        (body,) = substitute_all((body,), short)
-        assert isinstance(body, Reduce)
-        body = Reduce(body.reducer, body.values, body.axes, reduce(fn.logical_and, inside, body.where), body.index)
-        own = tuple(short.get(a, a) for a in own)
-    (part,) = compute_tensors(own, (body,), name)
+    (part,) = compute_tensors(own, (body_of(answer, g, own, [*known, *_unseen(answer, own)]),), name)
     return member, Read(part, place)
-
-
-def _few(body: Expr, axes: Sequence[Axis]) -> dict[Expr, int]:
-    """Of loops whose length is not known, behind how many iterations conditions of a sum leave no term."""
-    found: dict[Expr, int] = {}
-    for part in conjuncts(body.where) if isinstance(body, Reduce) else ():
-        for form in _forms_of(part):
-            for axis in axes:
-                if form.terms.get((axis,), 0) == -1 and number(axis.extent) is None and form.constant >= 0:
-                    rest = form.without(axis)
-                    if all(c < 0 and all(range_of(a)[0] >= 0 for a in m) for m, c in rest.terms.items()):
-                        found[axis] = min(found.get(axis, form.constant + 1), form.constant + 1)
-    return found
-
-
-def _forms_of(condition: Expr) -> Sequence[Affine]:
-    """What is at least 0 where a comparison of loops holds."""
-    if not isinstance(condition, Apply) or condition.fn not in ORDERS:
-        return ()
-    left, right = map(affine_of, condition.args)
-    return () if left is None or right is None else naturals(condition.fn, left - right)[0]
 
 
 def _unseen(answer: Answer, own: Sequence[Axis]) -> list[Expr]:

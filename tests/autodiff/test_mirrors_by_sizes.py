@@ -9,7 +9,7 @@ import pytest
 
 import tedsl as te
 from autodiff.result import Gradients
-from tedsl.analysis.sizes import evaluate_extent, vars_of
+from tedsl.lang.expr import Const
 from tedsl.lang.tensor import Compute
 from tedsl.lang.traverse import operations_between
 
@@ -62,24 +62,7 @@ def test_no_loop_is_empty_for_most_sizes() -> None:
         for axis in op.reduction.axes
     ]
     assert extents
-    assert all(evaluate_extent(extent, dict.fromkeys(vars_of(extent), 1)) > 0 for extent in extents)
-
-
-def test_sizes_that_are_small_have_few_parts() -> None:
-    """Nine where both sizes are large, three for each that is large alone, and one of a few points."""
-    *inputs, gradients = window(2)
-    stages = [op for op in operations_between(inputs, list(gradients)) if isinstance(op, Compute)]
-    sums = [op.reduction for op in stages if op.reduction is not None]
-    assert len(sums) == 16
-    assert all(evaluate_extent(a.extent, dict.fromkeys(vars_of(a.extent), 99)) <= 5 for r in sums for a in r.axes)
-
-
-def test_parts_that_are_mirrored_are_as_wide_as_they_are_read() -> None:
-    """Not as what is left of a row, of which conditions leave the first two."""
-    *inputs, gradients = window(2)
-    stages = [op for op in operations_between(inputs, list(gradients)) if isinstance(op, Compute)]
-    extents = {str(a.extent) for op in stages for a in op.axes}
-    assert extents == {"2", "n", "m"}
+    assert all(isinstance(extent, Const) for extent in extents)
 
 
 @pytest.mark.parametrize("mode", ["reflect", "wrap", "clamp"])

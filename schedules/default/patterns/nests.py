@@ -70,8 +70,8 @@ MOST_LANES = 16  # vectors of partial results
 PIECE = 64  # elements of a row of a result of which short rows are turned in one piece
 MOST_APART = 16  # lanes that are loaded one by one, each from a line of its own
 MOST_WRITTEN_OUT = 16  # elements
-MOST_STEP, MOST_STEP_APART = 4, 7  # elements between the lanes of a vector; where they are loaded one by one
-APART = 20  # operations of an element, of which full vectors take less time even so
+MOST_STEP, MOST_STEP_APART = 4, 7  # elements between the lanes of a vector, with masks and without
+APART = 20  # operations of an element, of which full vectors take less time though they are loaded and stored apart
 LOOKUP = 40  # operations in the time in which the lanes of an index that is data are taken out one by one
 
 
@@ -598,9 +598,8 @@ class GroupLoops:
         The last one is written out: what is chosen by it is decided.
         """
         count, width = number(axes[-1].extent), self._width(op)
-        is_worth = not self.machine.has_masks and self.costs.element[op] >= APART
-        most = MOST_STEP_APART if is_worth else MOST_STEP
-        if len(axes) < 2 or count is None or not 1 < count < min(width, most + 1):
+        most = MOST_STEP if self.machine.has_masks else MOST_STEP_APART
+        if len(axes) < 2 or count is None or not 1 < count < min(width, most + 1) or self.costs.element[op] < APART:
             return None
         before, last = axes[-2:]
         if typical(before.extent) < width or self._folds_across(op, before) or self._looks_up(op):
