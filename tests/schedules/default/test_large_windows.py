@@ -32,7 +32,7 @@ def test_a_window_that_a_product_reads_is_summed_where_it_is_stored(level: str) 
     out = te.compute((2, 33, 70, 16), lambda n, y, x, c: te.sum(lambda d: p[d, c] * deep[n, y, x, d]), name="out")
     text = str(te.Schedule(out).auto(target="x86-64-v3"))
     assert "deep_window: what deep needs here" in text
-    assert "for y_r <" in text.split("deep[n, y, x, d] =")[0]
+    assert "deep: what out needs here" in text  # of a few rows, by whoever multiplies them
     checked([a, f, p], out, level)
 
 
