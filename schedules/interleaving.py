@@ -78,8 +78,8 @@ def interleaved(
                 return None
             new.update(zip(op.outputs, made.outputs, strict=True))
     runs = {t: (1,) * (t.ndim - 2) + (2,) if t in rows else (1,) * t.ndim for t in new}
-    made = tuple(new[t] for t in inputs), tuple(new[t] for t in outputs)
-    return Merging(*made, runs, is_of_rows=not shifts)
+    there = tuple(new[t] for t in inputs)
+    return Merging(there, tuple(new[t] for t in outputs), runs, is_of_rows=not shifts)
 
 
 def _tells_apart(node: Expr) -> bool:

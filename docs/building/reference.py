@@ -157,8 +157,8 @@ def write(folder: Path) -> None:
         pages[area] = _page(area, title, (f"tedsl.{name}" for name in names))
     pages["scheduling"] += _stage()
     for package, title in PACKAGES.items():
-        names = (f"tedsl.{package}.{n}" for n in members(package))
-        pages[package.replace(".", "_")] = _page(package, title, names)
+        inside = (f"tedsl.{package}.{n}" for n in members(package))
+        pages[package.replace(".", "_")] = _page(package, title, inside)
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:
