@@ -263,8 +263,7 @@ class GroupLoops:
         if vector is not None and self._is_down(root, vector):
             return self._down(root, names, vector, threads=threads)
         order = [names[a] for a in axes]
-        is_last = not (longer := self._longer(root)) or vector is longer[-1]
-        across = self._across(root, vector) if depth == 0 and is_last else None
+        across = self._across(root, vector) if depth == 0 and self._narrow(root, vector) is None else None
         if across is not None and root.name not in self.rw.widths:
             # Halide loads short rows as vectors that reach across several of them: shuffles of few take less time.
             most = MOST_APART // 2 if self._is_in_pieces(across) else MOST_APART
@@ -606,13 +605,17 @@ class GroupLoops:
             return None
         return before if self._across(op, last) is None else None
 
+    def _narrow(self, op: Compute, vector: Axis | None) -> Axis | None:
+        """The last axis, where vectors lie along the one before it (see `_beside`)."""
+        if vector is None or op.reduction is not None:
+            return None
+        last = self._longer(op)[-1]
+        return None if vector is last else last
+
     def _around(self, op: Compute, vector: Axis | None) -> Axis | None:
         """A short loop to be run around each vector: what its iterations share is computed once, or decided."""
-        if vector is not None and op.reduction is None:
-            last = self._longer(op)[-1]
-            if vector is not last:
-                return last
-        return shared_along(op, vector, self.costs, self.machine)
+        narrow = self._narrow(op, vector)
+        return narrow if narrow is not None else shared_along(op, vector, self.costs, self.machine)
 
     def _folds_across(self, op: Compute, axis: Axis) -> bool:
         """Whether rows of partial results are folded along `axis`: a vector of it is gathered number by number."""

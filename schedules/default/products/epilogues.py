@@ -90,11 +90,13 @@ def _chain(
     costs: Mapping[Operation, int],
 ) -> list[Compute]:  # fmt: skip
     """The product and the stages after it, each the only reader of the one before, at the same point."""
-    chain, most = [product], INLINE if _terms(product) > FEW_TERMS else INLINE + 1
+    chain, may_be_costly = [product], _terms(product) <= FEW_TERMS
     while chain[-1].name not in kept and len(readers.get(chain[-1], ())) == 1:
         ((reader, reads),) = readers[chain[-1]].items()
         is_free = reader in costs and reader.name not in rw.kinds and reader.name not in rw.inside
-        if not is_free or costs[reader] > most or not all(is_same_point(reader, read) for read in reads):
+        if not is_free or not all(is_same_point(reader, read) for read in reads):
+            break
+        if costs[reader] > INLINE and not may_be_costly:
             break
         if not isinstance(reader, Compute) or reader.name in rw.planned or not _is_plain(reader, product):
             break

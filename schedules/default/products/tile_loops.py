@@ -267,6 +267,7 @@ def _packing(p: Panels) -> int:
 
 
 def _cost_with_stages(reads: Iterable[Read]) -> int:
+    """Of bringing an element, and of the pointwise stages that it may be computed of there."""
     total, pending = 1, [r.tensor.op for r in reads]
     for op in pending:
         if is_pointwise(op):
