@@ -231,8 +231,10 @@ CASES: dict[str, Callable[[], Case]] = {
 @pytest.mark.share(2)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_reference(name: str) -> None:
+    """On the same numbers in any order of the tests: a sum of 210 000 that is nearly 0 has few right digits left."""
     inputs, outputs = CASES[name]()
-    compare(inputs, outputs, [floats(*t.shape) for t in inputs])
+    chance = np.random.default_rng(7)
+    compare(inputs, outputs, [chance.standard_normal(t.shape).astype(np.float32) for t in inputs])
 
 
 @pytest.mark.parametrize("which", ["forward", "x", "w", "x of few channels"])
