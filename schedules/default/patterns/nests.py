@@ -663,9 +663,9 @@ class GroupLoops:
                     stage=op.name, definition=definition, loop=vectors, outer=vectors, inner=lane, factor=width,
                     exact=True,
                 ),
-                Unroll(stage=op.name, definition=definition, loop=vectors),
                 Vectorize(stage=op.name, definition=definition, loop=lane),
             )  # fmt: skip
+            self._abreast(op, definition, vectors)
             return [vectors, lane]
         tail = self._tail(op, vector, width)
         if tail and op is not self.group.root:  # it is known where the row ends
@@ -675,6 +675,11 @@ class GroupLoops:
             Vectorize(stage=op.name, definition=definition, loop=lane),
         )
         return [lane]
+
+    def _abreast(self, op: Compute, definition: Definition, vectors: str) -> None:
+        """Vectors side by side are written out, unless each of them is a look-up: in a loop they are no slower."""
+        if not self._looks_up(op):
+            self.say(Unroll(stage=op.name, definition=definition, loop=vectors))
 
     def _tail(self, op: Compute, vector: Axis, width: int) -> str:
         """Where vectors have no masks, the last one of a row begins earlier: a few elements are computed twice."""
@@ -770,9 +775,9 @@ class GroupLoops:
                     stage=op.name, definition=definition, loop=lane, outer=f"{lane}_w", inner=f"{lane}_v", factor=width,
                     exact=True,
                 ),
-                Unroll(stage=op.name, definition=definition, loop=f"{lane}_w"),
                 Vectorize(stage=op.name, definition=definition, loop=f"{lane}_v"),
             )  # fmt: skip
+            self._abreast(op, definition, f"{lane}_w")
         taps = self._taps(op, depth, points(op.axes[-1:]) // width)
         for axis in taps:
             self.say(
