@@ -17,7 +17,6 @@ NESTED = 95  # letters of a line below an entry of the reference
 DENSE = 15  # letters more that fit a line in small letters
 MANY, SEVERAL = 9, 3  # columns from which a table is set in small letters: on every screen, on a phone
 BROAD = 560  # pixels from which a plot scrolls on a phone, where its labels would be too small
-BRIGHT = 0.85  # mean brightness from which a plot is lines and text on a card, not a photograph
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
 os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots as in notebooks
@@ -26,7 +25,7 @@ from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 
 import tedsl  # noqa: E402, of this clone
-from docs.building import examples, reference, results  # noqa: E402
+from docs.building import examples, plots, reference, results  # noqa: E402
 
 project = "tedsl"
 author = "the tedsl developers"
@@ -147,13 +146,12 @@ def _plots(app: Any, doctree: Any, page: str) -> None:
     for image in doctree.findall(nodes.image):
         path = HERE / image["uri"]
         if "jupyter_execute" in path.parts and path.exists():
-            from PIL import Image, ImageStat  # matplotlib made the plot, and needs it
+            from PIL import Image  # matplotlib made the plot, and needs it
 
             plot = Image.open(path)
-            brightness = ImageStat.Stat(plot.convert("L")).mean[0] / 255
             image["alt"] = "plot"
             image["classes"] += ["broad"] if plot.width >= BROAD else []
-            image["classes"] += ["lines"] if brightness >= BRIGHT else []
+            image["classes"] += ["lines"] if plots.is_drawn(plot) else []
 
 
 def _callables(app: Any, doctree: Any, page: str) -> None:

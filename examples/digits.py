@@ -1,6 +1,6 @@
 """A convolutional network learns digits: `python examples/digits.py [tedsl | torch | jax]` (needs scikit-learn).
 
-The network is one function, made of operators of the catalogue. With tedsl alone its loss, its gradients and the steps
+The network is one function, made of operators of the catalog. With tedsl alone its loss, its gradients and the steps
 of Adam are one kernel; in PyTorch and in JAX each operator is one of theirs, and they differentiate and optimize.
 """
 

@@ -61,7 +61,7 @@ strided
 
 # %% [markdown]
 # What it costs is counted, not guessed: a few iterations per element of `x`. A dense Jacobian would have `4 * 9`
-# entries, nearly all of them zero.
+# entries, two thirds of them zero.
 
 # %%
 forward, backward = te.work(y), te.work(strided[0])

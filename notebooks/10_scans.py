@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Scans: a recursive filter and a recurrent network
 #
-# `te.scan` fills a tensor step by step; each step reads earlier ones. Its adjoint is a scan that runs backwards in
+# `te.scan` fills a tensor step by step; each step reads earlier ones. Its adjoint is a scan that runs backward in
 # time.
 
 # %%

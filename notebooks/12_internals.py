@@ -58,7 +58,8 @@ te.display.program(gradients[0])
 # %% [markdown]
 # ## Loops
 #
-# Without a schedule the program gets one by pattern. This is the one for the gradient, in the order in which it runs.
+# Without a schedule the program gets one by pattern. These are the loops of the score and its gradient, in the order in
+# which they run.
 
 # %%
 kernel = te.build([x, w], [score, gradients[0]])

@@ -117,8 +117,8 @@ wrap
 # %% [markdown]
 # ## Clamp
 #
-# Points that would leave the array pile up at its edges. Each edge is one sum, and the interior needs no test for
-# being an edge.
+# Points that would leave the array pile up at its edges. Each edge is a sum of its own, and elements in between have
+# one point each. An array of one element has both edges there, so that case is told apart.
 
 # %%
 clamp = invert([Min(Max(x - 2, 0), n - 1)], {x: (0, n + 4)}, [n])

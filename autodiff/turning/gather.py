@@ -141,8 +141,10 @@ def _with_stored_value(read: Sent, name: str) -> Sent:
 
 
 def _summary(found: Inversion) -> str:
-    widths = ["*".join(str(n) for _, n in g.loops) or "1" for g in found.gathers]
-    return f"sums {widths[0]} per element" if len(widths) == 1 else f"{len(widths)} parts summing {', '.join(widths)}"
+    *others, last = ["*".join(str(n) for _, n in g.loops) or "1" for g in found.gathers]
+    if not others:
+        return f"sums {last} per element"
+    return f"{len(found.gathers)} parts, which sum {', '.join(others)} and {last} per element"
 
 
 def gather_expression(

@@ -99,10 +99,23 @@ def scenes(names: Collection[str]) -> list[tuple[str, list[str]]]:
     for path in files():
         listed = [*cells(path)]
         own = [name for told, _, _ in listed for name in told if name in left]
-        left.difference_update(own)
         if own and not listed[0][0]:
-            found.append((listed[0][1], own))
+            shown = [code for told, code, _ in listed if not left.isdisjoint(told)]
+            found.append((_with_used_imports(listed[0][1], shown), own))
+        left.difference_update(own)
     return found
+
+
+def _with_used_imports(scene: str, shown: list[str]) -> str:
+    """The scene without imports of names that neither it nor the examples shown below it have."""
+    used = {n.id for code in (scene, *shown) for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Name)}
+    lines = scene.split("\n")
+    for node in reversed(ast.parse(scene).body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound = {alias.asname or alias.name.split(".")[0] for alias in node.names}
+            if bound.isdisjoint(used):
+                del lines[node.lineno - 1 : node.end_lineno]
+    return re.sub(r"\n{3,}(?=(import|from) )", "\n\n", "\n".join(lines).strip("\n"))
 
 
 @functools.cache

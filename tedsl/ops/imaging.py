@@ -62,7 +62,7 @@ def local_laplacian(
 
     For each of `intensities` levels v the image is remapped to v + beta (x - v) + alpha (x - v) exp(-(x - v)^2 / (2
     sigma^2)) and taken apart into a Laplacian pyramid; the pyramid of the result is read from the two nearest to the
-    Gaussian pyramid of x. As Paris, Hasinoff and Kautz, 2011, in the form of Halide's local_laplacian.
+    Gaussian pyramid of x. As Paris, Hasinoff and Kautz, 2011, in the form of Halide's example.
     """
     what = "local_laplacian"
     check_rank(x, 2, what, "x", "(h, w)")

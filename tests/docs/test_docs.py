@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 import tedsl
-from docs.building import examples as shown, introductions, reference, results
+from docs.building import examples as shown, introductions, plots, reference, results
 from docs.building.pages import as_notebook, examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +123,25 @@ def test_plots_are_shown_and_not_told() -> None:
     assert {name for name in found if ".plot." in name and "<img" not in found[name]} == set()
     assert "<input" in found["te.display.slider"]
     assert "<animate" in found["te.display.trace"]
+
+
+def test_examples_begin_with_the_imports_that_they_use() -> None:
+    ((scene, _),) = shown.scenes({"Gradients"})
+    assert scene.startswith("import numpy as np\n\nimport tedsl as te\n\nx = ")
+    ((scene, _),) = shown.scenes({"Kernel.export", "IndexInversion"})
+    kept = ["import tempfile", "from pathlib import Path", "", "import numpy as np", "import sympy", ""]
+    assert scene.splitlines()[:8] == [*kept, "import tedsl as te", "from autodiff import invert"]
+
+
+def test_a_plot_is_drawn_or_a_photograph() -> None:
+    image, draw = pytest.importorskip("PIL.Image"), pytest.importorskip("PIL.ImageDraw")
+    card = image.new("RGB", (100, 40), (246, 248, 250))
+    assert plots.is_drawn(card)
+    bar, photograph = card.copy(), card.copy()
+    draw.Draw(bar).rectangle((10, 5, 80, 30), fill=(214, 69, 80))
+    assert plots.is_drawn(bar)
+    photograph.paste(image.linear_gradient("L").resize((60, 40)), (0, 0))
+    assert not plots.is_drawn(photograph)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
