@@ -59,6 +59,7 @@ class Cuts:
         self.state, self.step, self.least = _bytes_of(self.line)
         self.arrays = sum(map(_bytes, {*program.inputs, *program.outputs}))
         self._plans: dict[tuple[Segment, ...], StepPlan] = {}
+        self._needs: dict[tuple[Segment, ...], int] = {}
 
     def plan(self, length: int) -> StepPlan:
         """In segments of so many steps."""
@@ -66,6 +67,13 @@ class Cuts:
         if cut not in self._plans:
             self._plans[cut] = _Plan(self.program, self.line, Segments(self.line, cut)).plan()
         return self._plans[cut]
+
+    def needs(self, length: int) -> int:
+        """What a call in segments of so many steps holds, by its schedule."""
+        cut = self._cut(length)
+        if cut not in self._needs:
+            self._needs[cut] = self.peak(self.plan(length))
+        return self._needs[cut]
 
     @cached_property
     def frugal(self) -> StepPlan:
@@ -80,12 +88,9 @@ class Cuts:
         guess = _length(self.line.steps, self.state, self.step, 0)
         at = min(range(len(lengths)), key=lambda k: abs(math.log(lengths[k] / max(1, guess))))
 
-        def peak(k: int) -> int:
-            return self.peak(self.plan(lengths[k]))
-
         for way in (1, -1):
             first = at
-            while 0 <= at + way < len(lengths) and peak(at + way) < peak(at):
+            while 0 <= at + way < len(lengths) and self.needs(lengths[at + way]) < self.needs(lengths[at]):
                 at += way
             if at != first:
                 break
@@ -106,7 +111,7 @@ class Cuts:
                 yield self.plan(length)
                 cut = self._cut(length)
                 longest = max(segment.end - segment.begin for segment in cut)
-                step = max(step, (self.peak(self.plan(length)) - self.arrays - self.state * len(cut)) / longest)
+                step = max(step, (self.needs(length) - self.arrays - self.state * len(cut)) / longest)
             free *= SPARED
 
     def _cut(self, length: int) -> tuple[Segment, ...]:
@@ -220,7 +225,7 @@ def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
 
 
 def _bytes_of(line: Timeline) -> tuple[float, float, int]:
-    """Bytes that a segment leaves to the next one, those of one step of everything, and the least steps of one."""
+    """Bytes that a segment leaves to a later turn, those of one step of everything, and the least steps of one."""
     segments = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
     least = max(LEAST_STEPS, 2 * segments.overlap + 1)
     if 2 * least > line.steps:
@@ -231,7 +236,7 @@ def _bytes_of(line: Timeline) -> tuple[float, float, int]:
             continue
         one = sum(map(_bytes, op.outputs)) / (timed.end - timed.begin)
         each += one
-        if timed.is_scan and timed.turn == 0:
+        if timed.is_scan and any(op in spans.of for (_, turn), spans in segments.spans.items() if turn > timed.turn):
             kept += one * segments.depths[op]
     return kept, each, least
 

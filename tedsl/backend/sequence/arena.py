@@ -20,6 +20,9 @@ __all__ = ["ALIGNMENT", "Arena", "Shelf", "Span", "fresh", "maker_of"]
 
 ALIGNMENT = 128  # two lines of the cache, and whole vectors
 LARGE = 1 << 16  # bytes of an array that is worth a second object
+PART = 16  # steps of a program that are looked through at once
+
+_Place = tuple[int, int, int, int]  # offset, end, first and last step
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,15 @@ class Shelf:
     """Bytes in which tensors get places, each the lowest that is free for as long as it is needed."""
 
     def __init__(self) -> None:
-        self._placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last step, the lowest one first
+        self._placed: dict[int, list[_Place]] = {}  # by the steps that need them, some at a time; the lowest one first
+        self.bytes = 0  # up to the end of the last tensor
 
     def free(self, span: Span) -> int:
         """The lowest place for a tensor."""
         at = 0
-        for begin, end, first, last in self._placed:
+        parts = [self._placed.get(part, ()) for part in _parts(span)]
+        near = parts[0] if len(parts) == 1 else sorted({place for part in parts for place in part})
+        for begin, end, first, last in near:
             if first <= span.last and span.first <= last:
                 if at + span.bytes <= begin:
                     break
@@ -49,12 +55,10 @@ class Shelf:
 
     def put(self, span: Span, at: int) -> None:
         """Let a tensor lie there."""
-        insort(self._placed, (at, at + _whole(span.bytes), span.first, span.last))
-
-    @property
-    def bytes(self) -> int:
-        """Up to the end of the last tensor."""
-        return max((end for _, end, *_ in self._placed), default=0)
+        place = at, at + _whole(span.bytes), span.first, span.last
+        for part in _parts(span):
+            insort(self._placed.setdefault(part, []), place)
+        self.bytes = max(self.bytes, place[1])
 
 
 class Arena:
@@ -74,6 +78,11 @@ class Arena:
         raw = np.empty(self.bytes + ALIGNMENT, np.uint8)
         start = -address_of(raw) % ALIGNMENT
         return raw[start : start + self.bytes]
+
+
+def _parts(span: Span) -> range:
+    """The parts of a program in which a tensor is needed."""
+    return range(span.first // PART, span.last // PART + 1)
 
 
 def _whole(size: int) -> int:

@@ -537,6 +537,24 @@ def test_ample_memory_needs_no_plan_of_the_least(monkeypatch: pytest.MonkeyPatch
     assert (len(planned[0].kernels), len(kernels)) == (6, 5)
 
 
+def test_the_least_of_a_linear_scan_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing going back reads the states of a linear scan: counted as held, they led through six plans, some twice."""
+    steps, n = 400, 24
+    source = te.placeholder((n,), name="source")
+    u = te.scan(
+        (steps, n),
+        lambda u, t, x: te.select(t == 0, 0.0, u[t - 1, x] + 0.1 * (u[t - 1, (x + 1) % n] - u[t - 1, x] + source[x])),
+    )
+    loss = (u[::50, ::5] ** 2).mean()
+    program = request_for(source, [loss, te.differentiate(loss, source)], BuildOptions(), "te.build").compilation
+    looked = []
+    cuts = along_time.Cuts(program, lambda plan: looked.append(plan) or memory_limit._peak_bytes(program, plan))
+    assert cuts.state == 0
+    needed = memory_limit._peak_bytes(program, cuts.frugal)
+    assert len(looked) == 2
+    assert all(needed <= cuts.needs(length) for length in (4, 6, 9, 14, 32))
+
+
 @settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.builds(heat, st.integers(8, 40), st.integers(40, 300), st.integers(1, 2)),
