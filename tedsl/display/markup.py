@@ -90,7 +90,8 @@ def section(title: str, *marks: str) -> str:
 
 
 def svg(width: float, height: float, title: str, inside: str) -> str:
-    """An SVG, which stands in something that scrolls."""
+    """An SVG, which stands in something that scrolls; its words stay apart where a site takes the tags out."""
+    inside = inside.replace("</text>", "</text> ").replace("</title>", "</title> ")
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
         f'style="min-width:{LEGIBLE * width:.0f}px" role="img" aria-label="{escape(title)}">{inside}</svg>'

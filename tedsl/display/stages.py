@@ -172,6 +172,6 @@ def _node(op: Operation, title: str, box: Box, is_final: bool) -> str:
     return (
         f'<g class="te-k-{color or "plain"}"><title>{escape(kind_of(op))}, {escape(op.where)}</title>'
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{HEIGHT:.0f}" rx="7"{thick}/>'
-        f'<text x="{middle:.1f}" y="{y + 16:.1f}" text-anchor="middle">{escape(title)}</text> '
+        f'<text x="{middle:.1f}" y="{y + 16:.1f}" text-anchor="middle">{escape(title)}</text>'
         f'<text class="te-sub" x="{middle:.1f}" y="{y + 30:.1f}" text-anchor="middle">{escape(_shape(op))}</text></g>\n'
     )

@@ -29,7 +29,7 @@ class Slider:
             f'<div class="te-frame"><p class="te-mute">{escape(self._title(v))}</p>{"".join(parts_of(s))}</div>'
             for v, s in zip(self.values, self.shown, strict=True)
         ]
-        head = f'<div class="te-stops"><b>{escape(self.name)}</b>{"".join(stops)}</div>'
+        head = f'<div class="te-stops"><b>{escape(self.name)}</b> {" ".join(stops)}</div>'
         made = f'<form class="te-slider">{_rules(len(stops))}{head}{"".join(frames)}</form>'
         if not fits(made, repr(self)):
             return page([f"<p>{len(frames)} pages are too much for one output; print() shows them</p>"], repr(self))

@@ -31,7 +31,7 @@ from tedsl.lang.titles import takes_variables
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
-from tedsl.ops.homes import ARRAYS, BRIDGES, brought_together, home_of, kind_of, plain
+from tedsl.ops.homes import BRIDGES, brought_together, home_of, kind_of, plain
 from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import USUAL, TracedRoutine, Worth
@@ -253,10 +253,6 @@ class Op(Rich):
         found = (key_of(args), args) if is_plain(args) else nest_key(args)
         if found is None or len({home_of(type(a)) for a in call.arrays}) > 1:
             return
-        given = [a for a in found[1] if type(a) in ARRAYS]
-        others = call.arrays[len(given) :]  # defaults, and lists of numbers, which the key holds
-        if any(a is not b for a, b in zip(given, call.arrays, strict=False)):
-            return
         home = home_of(type(call.arrays[0]))
         quick: Callable[..., Any] | None
         if home == "numpy":
@@ -269,7 +265,7 @@ class Op(Rich):
         if quick is not None:
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            self._prepared[found[0]] = functools.partial(_with_others, quick, others) if others else quick
+            self._prepared[found[0]] = quick
 
     def _dispatch(self, call: OpCall, out: Any, mode: Any) -> Any:
         if not call.arrays:
@@ -332,11 +328,6 @@ def _quick(kernel: Kernel, traced: TracedRoutine, args: tuple[Any, ...], out: An
         return NotImplemented
     values = kernel(*[a for a in args if a.__class__ is np.ndarray], out=out)
     return values[0] if traced.result == 0 else traced.nested(values)
-
-
-def _with_others(quick: Callable[..., Any], others: tuple[Any, ...], args: tuple[Any, ...], out: Any) -> Any:
-    """A prepared call with arrays that stand behind those that it is given."""
-    return quick((*args, *others), out)
 
 
 def _specs(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Spec, ...]:

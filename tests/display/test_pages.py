@@ -53,6 +53,15 @@ def of_schedule() -> te.Schedule:
     return s
 
 
+def of_trace() -> str:
+    x = te.placeholder((4, 4), name="x")
+    return te.display.trace(te.Schedule(te.compute((4, 4), lambda i, j: x[j, i], name="y")))._repr_html_()
+
+
+def of_slider() -> str:
+    return te.display.slider(split_by, [2, 4], name="rows")._repr_html_()
+
+
 def of_kernel() -> Any:
     x = te.placeholder((32,), name="x")
     return te.build(x, te.compute((32,), lambda i: x[i] * 2, name="y"))
@@ -171,6 +180,13 @@ def test_text_stands_where_a_style_is_taken_away(name: str) -> None:
     assert html.unescape(text[1]).split("\n")[0] in str(PAGES[name]())
     assert rendered(name).count('<div class="te-page" hidden style="display:none">') == 1
     assert ".te .te-text{display: none;}.te .te-page{display: block !important;}" in style()
+
+
+@pytest.mark.parametrize("made", [lambda: rendered("inversion"), lambda: rendered("graph"), of_trace, of_slider])
+def test_words_of_a_picture_stay_apart_where_tags_are_taken_away(made: Callable[[], str]) -> None:
+    page = re.sub(r"<style>.*?</style>", "", made(), flags=re.DOTALL)
+    assert re.findall(r"\w(?:</span>)?</(?:text|title|label)>(?:<(?!/?div)[^>]*>)*\w", page) == []
+    assert re.search(r"</(?:text|title|label)>", page)
 
 
 def test_the_text_has_formulas_of_adjoints_and_loops_of_kernels() -> None:

@@ -141,21 +141,6 @@ def test_a_prepared_call_writes_into_out() -> None:
     np.testing.assert_array_equal(buffer, 2 * a)
 
 
-def test_arrays_that_are_defaults_are_there_in_every_call() -> None:
-    """A second call found fewer arrays than its kernel takes."""
-    x, w, other = normal(4, 3), normal(3), normal(4, 3)
-    total = te.jit(lambda w, x=x: (x @ w).sum())
-    gradient = te.grad(lambda p, x=x: (x @ p["w"] * p["v"]).sum())
-    weights = te.op(lambda w, values=[1.0, 2.0, 3.0], x=x: (x @ w * values[1]).sum())
-    for _ in range(3):
-        np.testing.assert_allclose(total(w), (x @ w).sum(), rtol=1e-5)
-        np.testing.assert_allclose(total(w, other), (other @ w).sum(), rtol=1e-5)
-        np.testing.assert_allclose(weights(w), 2 * (x @ w).sum(), rtol=1e-5)
-        found = gradient({"w": w, "v": np.ones(4, "float32")})
-        np.testing.assert_allclose(found["w"], x.sum(0), rtol=1e-5)
-        np.testing.assert_allclose(found["v"], x @ w, rtol=1e-5)
-
-
 def test_many_shapes_share_one_kernel() -> None:
     @te.op
     def double(x: te.Tensor) -> te.Tensor:

@@ -120,7 +120,7 @@ class ProgramReport(Rich):
         return sum(flops_of(op, self.sizes) for op in operations_between(call.inputs, call.outputs))
 
     def _more(self) -> str:
-        return "" if self.extra_work is None else f": {100 * self.extra_work:.1f} % more operations"
+        return "" if self.extra_work is None else f": {100 * self.extra_work:.1f}% more operations"
 
 
 def _counted(n: int, what: str) -> str:
