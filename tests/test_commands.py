@@ -23,6 +23,11 @@ def swish(x, beta=1.0):
 
 
 @te.op
+def scaled(x, s):
+    return x * s
+
+
+@te.op
 def picked(x, at):
     return te.compute(at.shape, lambda i: x[at[i]] * te.constant([2.0, 3.0])[i % 2])
 
@@ -222,6 +227,20 @@ def test_what_is_no_array_is_given_by_name(ops: str, capsys: pytest.CaptureFixtu
     assert "= x[i, j] * sigmoid(2.5 * x[i, j])   for i < 64, j < 32" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("shape", "dtype"), [("()", "float32"), ("", "float32"), ("():float64", "float64")])
+def test_an_array_of_rank_0_is_written_as_its_shape_is(
+    shape: str, dtype: str, ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for matrix in ("(64, 32)", "64,32", "64x32"):
+        assert main(["show", f"{ops}:scaled", matrix, shape]) == 0
+        assert f"x : float32[64, 32]\ns : {dtype}[]\n" in capsys.readouterr().out
+    monkeypatch.setattr(te.testing, "check_op", seen := _Called())
+    for matrix in ("(n, m)", "n m"):
+        assert main(["check", f"{ops}:scaled", matrix, shape]) == 0
+        x, s = seen.arguments[1:]
+        assert (x.shape, s.shape, s.dtype) == (("n", "m"), (), None if dtype == "float32" else dtype)
+
+
 @pytest.mark.parametrize(
     "what",
     [
@@ -248,7 +267,7 @@ def test_bench_times_a_call(
         (["show", "nofile.py:x"], "there is no file 'nofile.py'"),
         (["show", "{ops}:nope"], "has no 'nope'; it has te, swish"),
         (["show", "{ops}:swish"], "say the shape of each of its arrays, such as 64x64"),
-        (["show", "{ops}:swish", "6q"], "a shape such as 64x64 or 64:int32 was expected, found '6q'"),
+        (["show", "{ops}:swish", "6q"], "a shape such as 64x64, 64:int32 or '()' (rank 0) was expected, found '6q'"),
         (["bench", "{ops}:open_ended"], "has extents that are no numbers; say them: "),
     ],
 )

@@ -207,8 +207,8 @@ def _moved(shape: tuple[int, ...], most: float, random: np.random.Generator) -> 
     if count <= most:
         return list(np.ndindex(shape))
     corners = list(product(*(sorted({0, n - 1}) for n in shape)))[: int(most)]
-    drawn = random.choice(count, size=int(most) - len(corners), replace=False)
-    return sorted({*corners, *(tuple(map(int, np.unravel_index(at, shape))) for at in drawn)})
+    drawn = (tuple(map(int, np.unravel_index(at, shape))) for at in random.choice(count, int(most), replace=False))
+    return sorted(islice(dict.fromkeys((*corners, *drawn)), int(most)))
 
 
 def _pair(

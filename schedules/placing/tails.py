@@ -85,11 +85,10 @@ def _round_up(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement
     if level.constant is not None and level.constant % _step(d) == 0:
         return ""
     if not divides(_step(d), level) and not _is_case_of(plan, d, level):
-        own = f"s[{d.stage!r}].specialize(({level.extent}) % {_step(d)} == 0)"
-        other = "" if level.constant is not None else f", or give loops of their own to sizes of which it is one, {own}"
         return (
             f"tail='round_up' computes up to a multiple of {_step(d)}, expected of the extent of {d.loop!r}, found "
-            f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'{other}"
+            f"{level.extent}: what lies beyond is not there to be read or written; take tail='guard'"
+            f"{_instead(plan, d, level, places)}"
         )
     if places[d.stage].kind != "root":
         return (
@@ -97,6 +96,16 @@ def _round_up(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement
             f"part of its {level.extent}: say how much by bound_extent({d.loop!r}, ...), or take tail='guard'"
         )
     return ""
+
+
+def _instead(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:
+    """What else helps where a factor does not divide an extent: known sizes have no cases."""
+    if level.known is None:
+        own = f"s[{d.stage!r}].specialize(({level.extent}) % {_step(d)} == 0)"
+        return f", or give loops of their own to sizes of which it is one, {own}"
+    shifted = "" if _shift(plan, d, level, places) else ", or 'shift'"
+    factor = next((k for k in range(_step(d), 1, -1) if level.known % k == 0), None)
+    return shifted if factor is None else f"{shifted}, or a factor that divides {level.known}, such as {factor}"
 
 
 def _shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) -> str:

@@ -1,8 +1,9 @@
 """`tedsl check`, `show` and `bench`: an operator or a tensor of a file, tried, printed, timed.
 
 `FILE:NAME` is a Python file and a name in it. `SHAPE` is that of an array of an operator: "64x64" or "64:int32" where
-numbers are wanted, "n m" for `check`, where sizes are drawn. What is no array is given by name, "s=2.0", and so are
-symbols of a tensor, "n=1000". For `check`, "n:int32<k" are integers below k.
+numbers are wanted, "n m" for `check`, where sizes are drawn; as Python writes them, too: "(64, 64)", and "()" for an
+array of rank 0. What is no array is given by name, "s=2.0", and so are symbols of a tensor, "n=1000". For `check`,
+"n:int32<k" are integers below k.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ HELP = "a Python file and a name in it, ops.py:swish"
 SECONDS = 1.0  # how long `bench` measures
 # How `check_op` writes sizes.
 _ADVISED, _SIZES = re.compile(r"sizes=\{([^}\n]*)\}(?!,)"), re.compile(r'"(\w+)": \((\d+), (\d+)\)')
+_TUPLE = re.compile(r"\s*\(([\w\s,]*)\)\s*")  # a shape as Python writes it
 _NAMED = re.compile(r"\w+=")  # and no shape
 PROFILED = 1000  # calls, of those that fit into that time
 
@@ -30,7 +32,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check = commands.add_parser("check", help="try to prove an operator or its gradient wrong")
     check.add_argument("what", metavar="FILE:OP", help=HELP)
     check.add_argument(
-        "shapes", metavar="SHAPE", nargs="*", help="of each array: 'n m', 'n:int32<m' for integers below m"
+        "shapes",
+        metavar="SHAPE",
+        nargs="*",
+        help="of each array: 'n m', '()' of rank 0, 'n:int32<m' for integers below m",
     )
     check.add_argument(
         "--sizes", metavar="NAME=LEAST:MOST", action="append", default=[],
@@ -48,7 +53,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
             "shapes",
             metavar="SHAPE",
             nargs="*",
-            help="of each array of an operator: 64x64, 64:int32; numbers and options by name: radius=3, n=1000",
+            help="of each array of an operator: 64x64, 64:int32, '()' of rank 0; numbers and options by name: "
+            "radius=3, n=1000",
         )
         parser.add_argument("--gradient", action="store_true", help="of the sum of the result, by every input")
         parser.set_defaults(run=run)
@@ -100,6 +106,7 @@ def _described(text: str) -> Any:
 
     shape, _, dtype = text.partition(":")
     dtype, _, below = dtype.partition("<")
+    shape = _extents(shape)
     if shape.replace("x", "").isdecimal():
         shape = shape.replace("x", " ")
     bound = int(below) if below.isdecimal() else below or None
@@ -211,15 +218,23 @@ def _value(name: str, text: str) -> Any:
         return _placeholder(name, text) if text[:1].isdigit() else text
 
 
+def _extents(shape: str) -> str:
+    """The extents of a shape with blanks between them, also of one that is written as Python does: (3, 4), ()."""
+    found = _TUPLE.fullmatch(shape)
+    return shape if found is None else found[1].replace(",", " ")
+
+
 def _placeholder(name: str, text: str) -> Any:
     import tedsl as te
 
-    extents, _, dtype = text.partition(":")
+    shape, _, dtype = text.partition(":")
     try:
-        shape = tuple(int(part) for part in extents.replace("x", " ").split())
-        return te.placeholder(shape, dtype or "float32", name=name)
+        extents = tuple(int(part) for part in re.split(r"[\sx,]+", _extents(shape)) if part)
+        return te.placeholder(extents, dtype or "float32", name=name)
     except (TypeError, ValueError) as error:
-        raise SystemExit(f"tedsl: a shape such as 64x64 or 64:int32 was expected, found {text!r}: {error}") from None
+        raise SystemExit(
+            f"tedsl: a shape such as 64x64, 64:int32 or '()' (rank 0) was expected, found {text!r}: {error}"
+        ) from None
 
 
 def _found(what: str) -> Any:

@@ -25,6 +25,7 @@ from tedsl.display.stages import COLOR, stage_graph
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.phases import part_shown
 from tedsl.lang.printing import abridged, kind_of, names_in, program_text, stages_text
+from tedsl.lang.rich import Rich
 from tedsl.lang.scalar_text import Names
 from tedsl.lang.tensor import Operation, Placeholder, Tensor
 from tedsl.lang.traverse import stages_of
@@ -46,7 +47,7 @@ class Shown:
     """A page made on request: what `program(...)` and the like return; `text`: the same, whole, as text."""
 
     def __init__(self, parts: Sequence[str], text: str, stages: Sequence[Operation]) -> None:
-        self.text, self.stages = text, stages
+        self.parts, self.text, self.stages = tuple(parts), text, stages
         self.html = page(parts, str(self))
 
     def _repr_html_(self) -> str:
@@ -60,8 +61,18 @@ class Shown:
 
 
 def html(shown: Any) -> str:
-    """The page of a tensor, gradients, an index inversion, a schedule, a kernel, a report or work."""
-    return page(parts_of(shown), _text(shown))
+    """The page of a tensor, gradients, an index inversion, a schedule, a kernel, a report or work.
+
+    Of what shows itself (`_repr_html_`), such as a program or a graph: what it shows.
+    """
+    own = _own_page(shown)
+    return page(parts_of(shown), _text(shown)) if own is None else own
+
+
+def _own_page(shown: Any) -> str | None:
+    """What a thing shows itself, without a row here."""
+    own = getattr(type(shown), "_repr_html_", Rich._repr_html_)
+    return None if own is Rich._repr_html_ else own(shown)
 
 
 def _text(shown: Any) -> str:
@@ -123,8 +134,14 @@ def _view(shown: Any) -> Callable[[Any], Iterator[str]]:
             return view
     if type(shown).__name__ == "IndexInversion":
         return import_module("tedsl.display.inversion").inversion_parts  # type: ignore[no-any-return]
+    own = _own_page(shown)
+    if own is not None:
+        return lambda _: iter((own,))
     known = ", ".join(kind.__name__ for kind in _VIEWS)
-    raise TypeError(f"te.display.html: there is no page for {type(shown).__name__}; there are pages for {known}")
+    raise TypeError(
+        f"te.display.html: there is no page for {type(shown).__name__}; there are pages for {known}, "
+        "and for whatever has a _repr_html_"
+    )
 
 
 def _formulas(stages: Sequence[Operation]) -> str | None:
@@ -155,6 +172,10 @@ def _definition(op: Operation, names: Names) -> str:
         return f'<pre class="te-wide">{formula_of(op, names).mathml()}</pre>'
     except TooLong:
         return f"<pre>{escape(str(op.output(0)))}</pre>"
+
+
+def _shown(shown: Shown) -> Iterator[str]:
+    return iter(shown.parts)
 
 
 def _head(tensor: Tensor) -> str:
@@ -466,5 +487,5 @@ _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
     Comparison: _comparison, Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work,
     CheckReport: _check_report, ProgramReport: _steps, Profile: _profile, Stats: _stats,
-    Op: _op, FunctionStep: _step_of,
+    Op: _op, FunctionStep: _step_of, Shown: _shown,
 }  # fmt: skip

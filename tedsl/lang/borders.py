@@ -42,7 +42,8 @@ def border_of(word: object, what: str, name: str = "mode", allowed: Sequence[str
         told = _SEVERAL
     elif isinstance(word, str) and word == "symmetric" and "reflect" in allowed:
         told = _SYMMETRIC
-    listed = ", ".join(f"{a} ({', '.join(SYNONYMS[a])})" if SYNONYMS.get(a) else a for a in allowed)
+    others = {a: [w for w in SYNONYMS.get(a, ()) if w not in allowed] for a in allowed}
+    listed = ", ".join(f"{a} ({', '.join(words)})" if words else a for a, words in others.items())
     raise ValueError(f"{what} at {user_location()}: {name} must be one of {listed}; found {word!r:.40}{told}")
 
 

@@ -281,6 +281,9 @@ def test_of_a_large_input_a_sample_is_moved_with_its_corners() -> None:
     assert f"{pair.checked} of 60000" in str(report)
     small = te.gradcheck(lambda u: (te.sin(u) * u).sum(), moved[:20, :30], elements=50).pairs[0]
     assert (small.moved, small.elements) == (50, 600)
+    for seed in range(20):  # a corner is not drawn a second time
+        of_few = te.gradcheck(lambda a, b: (a * b).sum(), (moved[0, :75], moved[1, :75]), elements=20, seed=seed)
+        assert [(pair.moved, pair.elements) for pair in of_few.pairs] == [(20, 75)] * 2
     assert te.gradcheck(lambda u: (te.sin(u) * u).sum(), moved[:8, :9], elements=math.inf).pairs[0].moved == 72
     u = te.placeholder((20, 30), "float64", name="u")
     same = te.compute((20, 30), lambda i, j: u[i, j] * 1.0)

@@ -303,6 +303,35 @@ def test_parts_that_do_not_fit_are_left_out_and_counted() -> None:
     assert "more parts do not fit" in shown
 
 
+class _ShownAsItIs:
+    def __init__(self, told: str | None) -> None:
+        self.told = told
+
+    def _repr_html_(self) -> str | None:
+        return self.told
+
+
+def test_what_shows_itself_has_a_page() -> None:
+    y = te.exp(te.placeholder((4, 37), name="a"))
+    slider = te.display.slider(lambda k: te.Schedule(y + k), (1, 2))
+    shown = (te.display.program(y), te.display.graph(y), te.display.trace(te.Schedule(y)), slider, _ShownAsItIs("<p>"))
+    for thing in shown:
+        assert te.display.html(thing) == thing._repr_html_()
+
+
+def test_what_shows_itself_stands_in_other_pages() -> None:
+    y = te.exp(te.placeholder((4, 37), name="a"))
+    slid = te.display.slider([te.display.graph(y), _ShownAsItIs("<p>own</p>")].__getitem__, (0, 1))._repr_html_()
+    assert slid.count("<svg") == 1
+    assert slid.count("<p>own</p>") == 1
+    assert slid.count("te-page") == te.display.html(y).count("te-page"), "one page"
+
+
+def test_what_shows_nothing_of_itself_is_refused() -> None:
+    with pytest.raises(TypeError, match="no page for _ShownAsItIs"):
+        te.display.html(_ShownAsItIs(None))
+
+
 def test_a_thing_without_a_page_is_refused() -> None:
     with pytest.raises(TypeError, match="no page for int; there are pages for Tensor"):
         te.display.html(3)

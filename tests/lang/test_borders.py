@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,14 @@ def test_an_unknown_word_is_answered_by_those_there_are(taker: str) -> None:
     if taker != "te.pad":
         with pytest.raises(ValueError, match=f"{there} 'symmetric'; 'reflect' has the last element once"):
             TAKING[taker]("symmetric")
+
+
+@pytest.mark.parametrize("taker", TAKING)
+def test_each_word_is_listed_once(taker: str) -> None:
+    with pytest.raises(ValueError, match="must be one of") as caught:
+        TAKING[taker]("mean")
+    words = re.findall(r"\w+", str(caught.value).partition("must be one of ")[2].partition(";")[0])
+    assert len(words) == len(set(words)) >= 9
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,34 @@ def test_a_symbolic_extent_that_may_be_none_is_told_of_loops_for_its_multiples()
         np.testing.assert_array_equal(run(x), x + 1)
 
 
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (37, "take tail='guard', or 'shift'"),
+        (36, "take tail='guard', or 'shift', or a factor that divides 36, such as 6"),
+        (6, "take tail='guard', or a factor that divides 6, such as 6"),
+    ],
+)
+def test_an_extent_that_is_a_number_is_told_of_what_helps_there(size: int, told: str) -> None:
+    """Numbers have no sizes to distinguish: `specialize` refuses them."""
+    A = te.placeholder((size,), name="A")
+    C = te.compute((size,), lambda i: A[i] + 1, name="C")
+    x = np.arange(size, dtype=np.float32)
+
+    def built(factor: int, tail: str) -> Any:
+        s = te.Schedule(C)
+        s[C].vectorize("i", factor, tail=tail)
+        return te.build(A, C, schedule=s)(x)
+
+    message = refusal(lambda: built(8, "round_up"))
+    assert message.endswith(told)
+    for tail in ("guard", "shift"):
+        if f"'{tail}'" in message:
+            np.testing.assert_array_equal(built(8, tail), x + 1)
+    if "such as" in message:
+        np.testing.assert_array_equal(built(int(message.rpartition(" ")[2]), "round_up"), x + 1)
+
+
 def test_what_a_chain_of_stages_needs_is_asked_of_each_stage_once() -> None:
     """There are two ways to go on at every stage, so that a long chain would have no end."""
 
