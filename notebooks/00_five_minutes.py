@@ -51,7 +51,7 @@ plt.show()
 # ## Differentiate
 #
 # `te.differentiate` answers with tensors of the same language. You can read them, build them, differentiate them again.
-# Reads at `i + 1` turn into reads at `i - 1`, so each pixel of the gradient is a sum that its own thread computes.
+# Reads at `i + 1` turn into reads at `i - 1`: each pixel of the gradient is a sum of its own, and threads do not meet.
 
 # %%
 total = edges.sum()

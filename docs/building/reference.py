@@ -29,7 +29,9 @@ AREAS = {
     )),
     "derivatives": ("Derivatives", ("autodiff", "tedsl.ops.transforms.checking")),
     "scheduling": ("Schedules", ("tedsl.backend.build.Schedule", "tedsl.backend.tune")),
-    "running": ("Building and running", ("tedsl.backend", "tedsl.reference", "tedsl.blocks", "tedsl.analysis.arrays")),
+    "running": ("Building and running", (
+        "tedsl.backend", "tedsl.reference", "tedsl.blocks", "tedsl.analysis.arrays", "tedsl.analysis.checked",
+    )),
     "cost": ("Cost", ("tedsl.analysis",)),
     "mutation": ("Mutation", ("tedsl.mutation",)),
     "operators": ("Operators and transformations", ("tedsl.ops", "tedsl.bridges")),

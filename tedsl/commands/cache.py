@@ -46,7 +46,7 @@ def _clear() -> int:
 
     if isinstance(problem := folder_or_problem(FOLDER), str):
         return _failed(f"no kernels are kept: {problem}")
-    print(f"{forget_all()} kernels removed")
+    print(f"{_counted(forget_all())} removed")
     return 0
 
 
@@ -57,7 +57,7 @@ def _pack(path: Path) -> int:
         kernels, size = pack(path)
     except OSError as error:
         return _failed(error)
-    print(f"{kernels} kernels, {size / 2**20:.1f} MB, in {path} ({path.stat().st_size / 2**20:.1f} MB)")
+    print(f"{_counted(kernels)}, {size / 2**20:.1f} MB, in {path} ({path.stat().st_size / 2**20:.1f} MB)")
     return 0
 
 
@@ -70,7 +70,7 @@ def _unpack(path: Path, into: Path | None) -> int:
         return _failed(f"{path} is no file that `tedsl cache pack` writes")
     except (OSError, ValueError) as error:
         return _failed(error)
-    print(f"{kernels} kernels, {fresh} of them new")
+    print(f"{_counted(kernels)}, {fresh} of them new")
     return 0
 
 
@@ -88,10 +88,14 @@ def _list(*, all: bool) -> int:
         return _failed(f"no kernels are kept: {folder}")
     found = entries()
     total = sum(entry.bytes for entry in found)
-    print(f"{len(found)} kernels, {total / 2**20:.1f} MB, in {folder}")
+    print(f"{_counted(len(found))}, {total / 2**20:.1f} MB, in {folder}")
     for entry in found if all else found[:FIRST]:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
         print(f"  {entry.bytes / 1024:8.0f} kB  {used}  {entry.title}")
     if len(found) > FIRST and not all:
         print(f"  and {len(found) - FIRST} others, which `tedsl cache list --all` lists")
     return 0
+
+
+def _counted(kernels: int) -> str:
+    return f"{kernels} kernel{'s' * (kernels != 1)}"

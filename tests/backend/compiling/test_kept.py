@@ -191,7 +191,7 @@ def test_the_command_lists_and_clears(
     te.build([X], doubled())
     assert main(["cache"]) == 0
     listed = capsys.readouterr().out
-    assert "1 kernels, " in listed
+    assert "1 kernel, " in listed
     assert str(folder) in listed
     assert "y: y" in listed
     monkeypatch.setattr(cache, "FIRST", 1)

@@ -48,11 +48,11 @@ def test_a_cache_is_packed_and_unpacked(
     file = str(tmp_path / "kernels.zip")
     build()(A)
     assert main(["cache", "pack", file]) == 0
-    assert capsys.readouterr().out.startswith("1 kernels, ")
+    assert capsys.readouterr().out.startswith("1 kernel, ")
     use(tmp_path / "other", monkeypatch)
     assert main(["cache", "unpack", file]) == 0
     assert main(["cache", "unpack", file]) == 0
-    assert capsys.readouterr().out == "1 kernels, 1 of them new\n1 kernels, 0 of them new\n"
+    assert capsys.readouterr().out == "1 kernel, 1 of them new\n1 kernel, 0 of them new\n"
     forbid(monkeypatch)
     np.testing.assert_array_equal(build()(A), 2 * A)
 
