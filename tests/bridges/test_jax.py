@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import tedsl as te
 from tests.bridges.operators import picked, softmax
+from tests.processes import run_script
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -196,6 +198,40 @@ def test_arrays_of_numpy_stand_beside_those_of_jax() -> None:
         np.testing.assert_array_equal(found, [0.5, 1])
     np.testing.assert_array_equal(jax.grad(lambda x: at(x, index).sum())(x), [1, 0, 1])
     assert isinstance(at(np.asarray(x), jnp.asarray(index)), jax.Array)
+
+
+def test_an_exported_program_calls_kernels_by_names_that_other_processes_give_them() -> None:
+    """JAX wants to be told of calls that it does not know; whoever loads the program needs kernels of these names."""
+    export = jax.export
+    x, index = jnp.arange(5.0), jnp.asarray([3, 1], "int32")
+    loss = jax.jit(lambda x, index: (at(x, index) ** 2).sum())
+    gradient = jax.jit(jax.grad(loss))
+    names = re.findall(r"@(tedsl_\w+)", gradient.lower(x, index).as_text())
+    with pytest.raises(ValueError, match="compatibility guarantees"):
+        export.export(gradient)(x, index)
+    allowed = [export.DisabledSafetyCheck.custom_call(name) for name in names]
+    exported = export.export(gradient, disabled_checks=allowed)(x, index)
+    np.testing.assert_array_equal(exported.call(x, index), [0, 2, 0, 6, 0])
+    elsewhere = run_script(
+        """
+        import jax
+        from tests.bridges.test_jax import at
+
+        shapes = jax.ShapeDtypeStruct((5,), "float32"), jax.ShapeDtypeStruct((2,), "int32")
+        print(jax.jit(jax.grad(lambda x, index: (at(x, index) ** 2).sum())).lower(*shapes).as_text())
+        """
+    )
+    assert re.findall(r"@(tedsl_\w+)", elsewhere) == names
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_sizes_of_an_exported_program_that_are_symbols_are_refused_in_words(batched: bool) -> None:
+    h, w = jax.export.symbolic_shape("h, w")
+    of_two = jax.ShapeDtypeStruct((h, 3) if batched else (h, w), "float32")
+    called = jax.jit(jax.vmap(lambda row: te.op(te.tanh)(row)) if batched else softmax)
+    told = rf"expected shapes of numbers, found \(h, {'3' if batched else 'w'}\): .*symbolic_shape; export the program"
+    with pytest.raises(TypeError, match=told):
+        jax.export.export(called)(of_two)
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {

@@ -24,6 +24,7 @@ from jax.interpreters import ad, batching, mlir
 
 from tedsl.bridges.jax.ffi import lowered_by_ffi
 from tedsl.lang.dtypes import ALL
+from tedsl.lang.errors import user_location
 from tedsl.ops.definition import Definition, effects_of
 from tedsl.ops.op import Op
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, TracedRoutine
@@ -89,6 +90,13 @@ def _strong(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
 def _specs(arrays: Arrays) -> tuple[Spec, ...]:
     """Shapes and dtypes, also of Python's numbers, which stand under the tracers of a transform as they are."""
     found = [a if hasattr(a, "shape") else jax.typeof(a) for a in arrays]
+    for a in found:
+        if not all(isinstance(n, int) for n in a.shape):
+            raise TypeError(
+                f"operator on JAX arrays at {user_location()}: expected shapes of numbers, found "
+                f"({', '.join(map(str, a.shape))}): a program of XLA calls the kernel of one shape, so there are no "
+                "symbols of jax.export.symbolic_shape; export the program for each shape that is needed"
+            )
     return tuple((tuple(a.shape), str(a.dtype)) for a in found)
 
 
