@@ -14,6 +14,7 @@ from fractions import Fraction
 from schedules.loops import Level
 from schedules.plan import Plan
 from tedsl.analysis.affine import affine_of, quotient_apart
+from tedsl.analysis.rounds import near_place
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.intervals import range_of
@@ -27,6 +28,15 @@ __all__ = ["held", "moves_along", "quotient_of", "steps_of", "what_does_not_slid
 
 _CHOICES = (Fn.MINIMUM, Fn.MAXIMUM)
 _TURNS = (*_CHOICES, Fn.MOD, Fn.ABS)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an index is: at most so far from `base`, and held at the ends or not."""
+
+    base: Expr
+    reach: int
+    is_held: bool
 
 
 class _Stands(Exception):
@@ -64,7 +74,7 @@ def steps_of(
         for read in reader.reads:
             if read.tensor.op is not source:
                 continue
-            rates = [_rate(row, own) for row in read.indices]
+            rates = [_rate(row, own) for row in _places(read)]
             if None in rates or found not in (None, rates):
                 earlier = "" if None in rates else ", unlike another read of it"
                 way = _way_round(stage) if any(_turns_back(row, own) for row in read.indices) else ""
@@ -72,6 +82,15 @@ def steps_of(
             found = [r for r in rates if r is not None]
     known[stage] = found or []
     return known[stage]
+
+
+def _places(read: Read) -> list[_Place]:
+    """Where the indices of a read are, but at the ends."""
+    found = []
+    for index, extent in zip(read.indices, read.tensor.extents, strict=True):
+        near = near_place(index, extent)
+        found.append(_Place(held(index), 0, held(index) is not index) if near is None else _Place(*near, is_held=True))
+    return found
 
 
 def _turns_back(index: Expr, steps: Mapping[Axis, Fraction]) -> bool:
@@ -158,7 +177,7 @@ def _rows_of(
         above = None if name == consumer else _rows_of(plan, name, consumer, axis, steps, known)
         for read, guard in reader.read_guards.items():
             if read.tensor.op is source:
-                for dim, row in enumerate(read.indices):
+                for dim, row in enumerate(_places(read)):
                     for r in _rows(name, read, row, guard, own, reader, above):
                         found[dim].setdefault((r.lead, r.kind), r)
     known[stage] = [tuple(rows.values()) for rows in found]
@@ -166,23 +185,23 @@ def _rows_of(
 
 
 def _rows(
-    name: str, read: Read, row: Expr, guard: Expr, steps: Mapping[Axis, Fraction], reader: Operation,
+    name: str, read: Read, row: _Place, guard: Expr, steps: Mapping[Axis, Fraction], reader: Operation,
     above: Sequence[_Rows] | None,
 ) -> list[_Row]:  # fmt: skip
     """A read along one dimension, by every way in which its reader is read in turn."""
-    form = affine_of(held(row))
+    form = affine_of(row.base)
     along = [] if form is None else [a for a in free_axes(form.to_expr()) if steps.get(a, 0)]
     if len(along) != 1 or form is None:
         return []
     (moving,) = along
-    found = _place(form, moving)
+    found = _line(form, moving)
     if found is None:
         return []
     factor, (low, high) = found
     turned = 1 if factor * steps[moving] > 0 else -1
-    lead = high if turned > 0 else -low
+    lead = row.reach + (high if turned > 0 else -low)
     asked = any(steps.get(a, 0) for a in free_axes(guard))
-    kind = "guarded" if asked else "plain" if held(row) is row else "held"
+    kind = "guarded" if asked else "held" if row.is_held else "plain"
     if above is None:
         return [_Row(name, read, lead, kind)]
     assert isinstance(reader, Compute)
@@ -193,13 +212,13 @@ def _rows(
     ]
 
 
-def _place(form: Affine, axis: Axis) -> tuple[Fraction, tuple[Fraction, Fraction]] | None:
+def _line(form: Affine, axis: Axis) -> tuple[Fraction, tuple[Fraction, Fraction]] | None:
     """(f, (low, high)) of a form that is f times an axis and something from low to high, quotients not cut off."""
     moving, rest = form.split(lambda atom: any(a is axis for a in free_axes(atom)))
     low, high = range_of(rest.to_expr())
     if not moving.is_linear:
         apart = quotient_of(moving)
-        inside = None if apart is None else _place(apart[0], axis)
+        inside = None if apart is None else _line(apart[0], axis)
         if apart is None or inside is None:
             return None
         factor, (first, last) = inside
@@ -216,11 +235,11 @@ def quotient_of(form: Affine) -> tuple[Affine, int] | None:
     return None if apart is None else (apart[0] * Affine({}, apart[2]) + apart[1], apart[2])
 
 
-def _rate(row: Expr, steps: Mapping[Axis, Fraction]) -> Fraction | None:
+def _rate(row: _Place, steps: Mapping[Axis, Fraction]) -> Fraction | None:
     """How far an index moves per step, apart from where it is held at a bound; None where that varies."""
-    if not any(steps.get(a, 0) for a in free_axes(row)):
+    if not any(steps.get(a, 0) for a in free_axes(row.base)):
         return Fraction(0)
-    form = affine_of(held(row))
+    form = affine_of(row.base)
     return None if form is None else _slope(form, steps)
 
 

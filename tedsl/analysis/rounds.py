@@ -15,9 +15,11 @@ from tedsl.lang.expr import Apply, Axis, Expr, Fn, Read
 from tedsl.lang.extents import number, same_extent
 from tedsl.lang.intervals import range_of, with_sizes
 from tedsl.lang.polynomials import Affine, atom_form
+from tedsl.lang.traverse import free_axes
 
 __all__ = [
-    "Mirror", "along_pixels", "goes_back", "goes_round", "mirrored_part", "pixel_of", "straight_part", "unfolded",
+    "Mirror", "along_pixels", "goes_back", "goes_round", "mirrored_part", "near_place", "pixel_of", "straight_part",
+    "unfolded",
 ]  # fmt: skip
 
 SIZE = 1024  # taken for a length that is not known
@@ -57,6 +59,52 @@ def mirrored_part(index: Expr, extent: Expr) -> Expr | None:
     mirror = _MIRRORS.get(index.fn)
     turn = None if mirror is None else mirror(index, extent)
     return None if turn is None else straight_part(turn)
+
+
+def near_place(index: Expr, extent: Expr) -> tuple[Expr, int] | None:
+    """(b, r) of an index mirrored at the ends of [0, extent), b in there: it is nowhere farther than r from b.
+
+    So it lies between b - r and b + r, each held at the ends: the mirror image of what is d beyond an end is at most d
+    from that end on the inside, and b is not beyond it.
+    """
+    place = _mirrored(index, extent)
+    form = None if place is None else affine_of(place)
+    if form is None:
+        return None
+    moving, rest = form.split(lambda atom: any(not a.is_reduce for a in free_axes(atom)))
+    base, (low, high) = moving.to_expr(), range_of(rest.to_expr())
+    reach = max(-low, high)
+    return (base, reach) if reach <= SIZE and _lies_in(base, extent) else None
+
+
+def _mirrored(index: Expr, extent: Expr) -> Expr | None:
+    """The place of which an index is the mirror image where it is not in [0, extent)."""
+    if not isinstance(index, Apply):
+        return None
+    if (mirror := unfolded(index, extent)) is not None:
+        last = (number(extent) or 0) - 1
+        ends = (mirror.before, 0, (0, -1)), (mirror.behind, last, (2 * last, 2 * last + 1))
+        return mirror.place if all(_ends_there(mirror.place, *end) for end in ends) else None
+    turn = None if (found := _MIRRORS.get(index.fn)) is None else found(index, extent)
+    return turn.children[0] if isinstance(turn, Apply) else None
+
+
+def _ends_there(place: Expr, beyond: Expr, border: int, sums: tuple[int, int]) -> bool:
+    """Whether what a place is beyond a border is held there, or its mirror image at or behind the last element."""
+    if (held := number(beyond)) is not None:
+        return held == border
+    both = affine_of(place + beyond)
+    return both is not None and both.is_constant and both.constant in sums
+
+
+def _lies_in(place: Expr, extent: Expr) -> bool:
+    """Whether a place is in [0, extent), as one sees by its range or as it is the loop over just that."""
+    low, high = range_of(place)
+    if low >= 0 and high < (number(extent) or 0):
+        return True
+    if not isinstance(place, Axis) or place.extent is None:
+        return False
+    return number(place.begin) == 0 and same_extent(place.extent, extent)
 
 
 def _mirrored_once(index: Apply, extent: Expr) -> Expr | None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import tedsl as te
-from tedsl.analysis.rounds import unfolded
+from tedsl.analysis.rounds import near_place, unfolded
 from tedsl.lang import functions as fn
 from tedsl.lang.expr import Axis, Const, Expr
 from tedsl.lang.traverse import substitute
@@ -37,6 +37,40 @@ def test_each_part_is_what_the_index_is_there(factor: int, offset: int) -> None:
         part = found.place if 0 <= p <= last else found.before if p < 0 else found.behind
         assert value(part, axis, x) == value(index, axis, x)
     assert found.place is place
+
+
+@pytest.mark.parametrize("offset", [*range(-7, 8)])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("between", [False, True])
+def test_a_mirrored_index_is_near_its_loop(rows: int, offset: int, between: bool) -> None:
+    """The element before the first is the second one, or, mirrored between elements, the first."""
+    loop, extent = Axis("x", Const(rows, te.const(0).dtype)), Const(rows, te.const(0).dtype)
+    turn = (loop + offset) % max(1, 2 * (rows - 1))
+    index = (rows - 1) - fn.abs((rows - 1) - turn)
+    if between:
+        turn = (loop + offset) % fn.maximum(2 * extent, 1)
+        index = fn.minimum(turn, 2 * extent - 1 - turn)
+    near = near_place(index, extent)
+    if near is None:
+        assert rows == 1 or 0 <= offset <= rows  # its remainder is the place itself, or 0
+        return
+    assert near[0] is loop
+    assert near[1] == abs(offset)
+    for x in range(rows):
+        low, high = (min(max(x + way * abs(offset), 0), rows - 1) for way in (-1, 1))
+        assert low <= value(index, loop, x) <= high
+
+
+def test_what_is_mirrored_elsewhere_is_not_near() -> None:
+    loop, extent = Axis("x", Const(10, te.const(0).dtype)), Const(10, te.const(0).dtype)
+    for d in (-2, 3):
+        near = near_place(mirrored(loop + d, 9), extent)
+        assert near is not None
+        assert near[0] is loop
+        assert near[1] == abs(d)
+    assert near_place(fn.clip(fn.maximum(loop - 2, 5 - loop), 0, 9), extent) is None
+    assert near_place(mirrored(2 * loop - 2, 9), extent) is None  # whose loop goes beyond
+    assert near_place(loop, extent) is None
 
 
 def test_what_is_held_or_far_off_is_not_mirrored() -> None:

@@ -23,7 +23,7 @@ import halide as hl
 
 from tedsl.analysis.facts import Facts
 from tedsl.analysis.places import are_places
-from tedsl.analysis.rounds import along_pixels, mirrored_part, straight_part, unfolded
+from tedsl.analysis.rounds import along_pixels, mirrored_part, near_place, straight_part, unfolded
 from tedsl.backend.lowering import indices
 from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast, truncate
@@ -34,7 +34,7 @@ from tedsl.lang.dtypes import INT32, INT64, UINT32, UINT64, DType, integer_bound
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import number
 from tedsl.lang.intervals import Known, Range, leaves, may_wrap, range_of, wraps_early
-from tedsl.lang.tensor import Compute, Tensor
+from tedsl.lang.tensor import Compute, Operation, Tensor
 from tedsl.lang.traverse import topological
 
 __all__ = ["Scalars", "careful_division", "is_deep"]
@@ -81,7 +81,8 @@ class Scalars:
     Of the tensors that are `given` as arrays nothing is known, whatever computed them. `row_of`: where a read is by one
     place in the row of all elements, and their number. `ranges`: of extents. `held`: the dimensions of reads in which
     more is computed than is needed. `product`: marks one that is added with one rounding. `idle`: dimensions along
-    which all elements are the same.
+    which all elements are the same. `windows`: stages of which a part is there at a time, and the dimensions along
+    which it moves.
     """
 
     def __init__(
@@ -90,8 +91,10 @@ class Scalars:
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
         product: Callable[[Halide, str], Halide] | None = None,
         idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}), facts: Facts | None = None,
+        windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._facts = facts
+        self._windows = windows
         self._read = read
         self._idle = idle
         self._product = product
@@ -262,8 +265,12 @@ class Scalars:
         ]
         for dim in held:
             place[dim] = _clamped(place[dim], self.extent(extents[dim]))
+        moved = self._windows.get(node.tensor.op, ())
+        for dim in {*moved} - {*unread, last}:
+            place[dim] = self._near(node.indices[dim], extents[dim], place[dim])
         if place:
-            place[-1] = self._unrolled(node.indices[-1], extents[-1], place[-1])
+            near = self._near if last in moved else _any
+            place[-1] = self._unrolled(node.indices[-1], extents[-1], place[-1], near)
         if place and indices.counts_down(node.indices[-1]):
             # Halide stops at a masked vector read backwards from a known place near the beginning of a buffer. The
             # promise keeps the unknown number from being the place at which a stage begins, where it would cancel.
@@ -287,6 +294,18 @@ class Scalars:
         is_unseen = cancels or indices.folds(index)
         return _promised(inside, limit + self._unknown_zero()) if is_unseen else inside
 
+    def _near(self, index: Expr, extent: Expr, given: Halide) -> Halide:
+        """A given index; a mirrored one is between ends that go along its loops, which is all that Halide sees of it.
+
+        Of what goes back at an end it finds no window that moves, or asks for all there is.
+        """
+        near = near_place(index, extent) if indices.is_plain(index) and not wraps_early(index) else None
+        if near is None:
+            return given
+        base, limit = indices.plain(near[0], self._symbols), self.extent(extent)
+        unseen = given ^ self._unknown_zero()
+        return hl.max(hl.min(unseen, _clamped(base + near[1], limit)), _clamped(base - near[1], limit))
+
     def _is_within(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is known to lie within an extent in all of a piece, whatever the sizes are."""
         if self._facts is None or number(extent) is not None or may_wrap(index, self._ranges):
@@ -294,8 +313,13 @@ class Scalars:
         place = self._facts.form(index)
         return self._facts.proves(place) and self._facts.proves(self._facts.form(extent) - place - 1)
 
-    def _unrolled(self, index: Expr, extent: Expr, given: Halide) -> Halide:
-        """A given index; one that goes round, or back, as its straight part in loops of its own, loaded as it lies."""
+    def _unrolled(
+        self, index: Expr, extent: Expr, given: Halide, near: Callable[[Expr, Expr, Halide], Halide]
+    ) -> Halide:  # fmt: skip
+        """A given index; one that goes round, or back, as its straight part in loops of its own, loaded as it lies.
+
+        `near`: what is made of an index that goes back.
+        """
         if not indices.is_plain(index) or wraps_early(index):
             return given
         pixels = along_pixels(index, extent)
@@ -315,10 +339,12 @@ class Scalars:
             inside = [_clamped(end, size) for end in ends[1:]]
             given = _promised(hl.select(ends[0] < 0, *inside), size + self._unknown_zero())
         else:
-            return given
+            return near(index, extent, given)
         place, length = indices.plain(straight, self._symbols), self.extent(end)
         # The place is marked, not the condition, for which Halide does not look in what several reads have in common.
-        return hl.select((place >= 0) & (place < length), hl.likely(_clamped(place, self.extent(extent))), given)
+        return hl.select(
+            (place >= 0) & (place < length), hl.likely(_clamped(place, self.extent(extent))), near(index, extent, given)
+        )
 
     def _hidden(self, value: Halide, meaning: Expr) -> Halide:
         """A value into which Halide does not look, but for its range."""
@@ -411,6 +437,11 @@ def _divided(a: Halide, b: Halide, dtype: DType) -> Halide:
 def _promised(index: Halide, extent: Halide) -> Halide:
     """An index of which Halide is told that it lies within the extent; no instruction comes of it."""
     return hl.unsafe_promise_clamped(index, 0, hl.max(extent - 1, 0))
+
+
+def _any(index: Expr, extent: Expr, given: Halide) -> Halide:
+    """An index of what does not move."""
+    return given
 
 
 def _clamped(index: Halide, extent: Halide) -> Halide:

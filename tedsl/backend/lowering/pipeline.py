@@ -130,6 +130,7 @@ def lower(
     pieces: Mapping[Operation, Sequence[Piece]] = MappingProxyType({}),
     loops: Mapping[str, PlannedLoops] = MappingProxyType({}), twice: AbstractSet[Operation] = frozenset(),
     held: Mapping[Read, Collection[int]] = MappingProxyType({}),
+    windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -142,7 +143,7 @@ def lower(
     fused multiply-adds of the products in sums that are marked for them. `pieces`: of the stages that are computed so.
     `loops`: what is planned for those of a stage, by its name. `twice`: stages that compute some elements twice, which
     must not be added to what is there as they are computed. `held`: reads that are also made beyond what is there, and
-    their dimensions.
+    their dimensions. `windows`: stages of which a part is there at a time, and the dimensions along which it moves.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -154,7 +155,9 @@ def lower(
     sizes = {v: hl.Param(hl.Int(32), name) for v, name in size_names(symbols, operations, used).items()}
     own = outputs if in_place and not added else ()
     seen = (*given, *outputs) if promised else ()
-    ctx = Context(images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops, held=held)
+    ctx = Context(
+        images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops, held=held, windows=windows
+    )
     ctx.needed, ctx.pieces, ctx.idle = _needed(operations, outputs), pieces, idle_places(operations)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}

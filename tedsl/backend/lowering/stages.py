@@ -107,6 +107,7 @@ class Context:
         promised: Iterable[Tensor] = (), *, arrays: Arrays = ANY_ARRAYS, in_place: Iterable[Tensor] = (),
         fuses: bool = False, loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
+        windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.images = images
         self.arrays = arrays
@@ -126,6 +127,7 @@ class Context:
         self.fuses = fuses  # whether products in sums are marked
         self.loops = loops  # by the names of stages
         self.held = held
+        self.windows = windows
         self.idle: Mapping[Tensor, frozenset[int]] = {}
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
@@ -172,6 +174,7 @@ class Context:
         return Scalars(
             read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants,
             row_of=self._row_read, held=self.held, product=self.product, idle=self.idle, facts=facts,
+            windows=self.windows,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:

@@ -20,6 +20,7 @@ from schedules.placing.placement import placed
 from schedules.placing.places import Placement
 from schedules.placing.tiles import tiles_of
 from schedules.placing.warming import held_reads
+from schedules.placing.windows import mirrored_windows
 from schedules.plan import Plan
 from schedules.program import program_of
 from schedules.tuning import settled
@@ -160,7 +161,7 @@ class Planner:
             inputs, plan.program.outputs, added=added, finite=finite, promised=self.is_asked,
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
             pieces=planned_pieces(plan, places), held=_held(plan, places),
-            loops=_loops(plan, in_place=self.in_place),
+            loops=_loops(plan, in_place=self.in_place), windows=mirrored_windows(plan, places),
             twice={op for name, op in stages.items() if added and shifts(plan, name)},
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
