@@ -19,18 +19,22 @@ from tedsl.analysis.sizes import known_shape
 from tedsl.analysis.work import flops_of
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import StepPlan, View
-from tedsl.backend.compiling.forms import DENSE
+from tedsl.backend.compiling.forms import DENSE, STRIDED, ArrayLayout
 from tedsl.backend.compiling.single_kernel import SingleKernel
+from tedsl.backend.sequence.clock import Clock, Cut, Segment
 from tedsl.backend.sequence.cutting import Cutter
 from tedsl.backend.sequence.kept_steps import with_kept_steps
-from tedsl.backend.sequence.segments import Given, Segment, SegmentProgram, Segments, at_the_end
+from tedsl.backend.sequence.segments import Given, SegmentProgram, Segments, at_the_end
 from tedsl.backend.sequence.timeline import NotAlongTime, Timed, Timeline
 from tedsl.backend.sequence.whole_time import over_all_of_time
-from tedsl.lang import functions as fn
 from tedsl.lang.dtypes import INT32
+from tedsl.lang.elements import fresh_axes
 from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.extents import number
+from tedsl.lang.functions import maximum, minimum
 from tedsl.lang.locks import cached_property
+from tedsl.lang.reducers import BUILTIN
+from tedsl.lang.scatter import SCATTER_KINDS
 from tedsl.lang.structure import structural_key
 from tedsl.lang.tensor import Compute, Operation, Scan, Scatter, Tensor
 from tedsl.lang.traverse import operations_between
@@ -38,7 +42,6 @@ from tedsl.lang.traverse import operations_between
 __all__ = ["MOST_PROGRAMS", "Cuts", "compiled", "plan_in_cache"]
 
 MOST_PROGRAMS = 12  # of segments, each compiled
-LEAST_STEPS = 4  # of a segment
 ATTEMPTS = 3
 SPARED = 0.96  # of what there is, in each further attempt: segments are of whole steps
 LITTLE = 1 / 16  # of the time of a program, for which less memory is worth it
@@ -56,21 +59,22 @@ class Cuts:
     def __init__(self, program: Compilation, peak_of: Callable[[StepPlan], int]) -> None:
         self.program, self.peak = _keeping(program), peak_of
         self.line = Timeline(self.program.operations, self.program.outputs)
-        self.state, self.step, self.least = _bytes_of(self.line)
+        self.clock = Clock(self.line)
+        self.state, self.step = _bytes_of(self.clock)
         self.arrays = sum(map(_bytes, {*program.inputs, *program.outputs}))
-        self._plans: dict[tuple[Segment, ...], StepPlan] = {}
-        self._needs: dict[tuple[Segment, ...], int] = {}
+        self._plans: dict[Cut, StepPlan] = {}
+        self._needs: dict[Cut, int] = {}
 
     def plan(self, length: int) -> StepPlan:
         """In segments of so many steps."""
-        cut = self._cut(length)
+        cut = self.clock.cut(length)
         if cut not in self._plans:
-            self._plans[cut] = _Plan(self.program, self.line, Segments(self.line, cut)).plan()
+            self._plans[cut] = _Plan(self.program, Segments(self.clock, cut)).plan()
         return self._plans[cut]
 
     def needs(self, length: int) -> int:
         """What a call in segments of so many steps holds, by its schedule."""
-        cut = self._cut(length)
+        cut = self.clock.cut(length)
         if cut not in self._needs:
             self._needs[cut] = self.peak(self.plan(length))
         return self._needs[cut]
@@ -82,7 +86,7 @@ class Cuts:
         Schedules store more or fewer stages of a segment than one guesses: so from the length that should need the
         least it goes to longer or to shorter ones, half as long again each, as long as these need less.
         """
-        lengths = [self.least]
+        lengths = [self.clock.least]
         while (after := lengths[-1] + (lengths[-1] + 1) // 2) <= self.line.steps // 2:
             lengths.append(after)
         guess = _length(self.line.steps, self.state, self.step, 0)
@@ -98,24 +102,21 @@ class Cuts:
 
     def is_ample(self, most: int) -> bool:
         """Whether so many bytes are far more than the least that should be needed."""
-        longest = max(self.least, _length(self.line.steps, self.state, self.step, 0))
+        longest = max(self.clock.least, _length(self.line.steps, self.state, self.step, 0))
         return most >= AMPLE * (self.arrays + self.state * -(-self.line.steps // longest) + self.step * longest)
 
     def within(self, most: int) -> Iterator[StepPlan]:
         """In segments that should fit in so many bytes, then in shorter ones."""
         step, free, tried = self.step * SPARE, float(most - self.arrays), set[int]()
         for _ in range(ATTEMPTS):
-            length = max(self.least, _length(self.line.steps, self.state, step, free))
+            length = max(self.clock.least, _length(self.line.steps, self.state, step, free))
             if length not in tried:
                 tried.add(length)
                 yield self.plan(length)
-                cut = self._cut(length)
-                longest = max(segment.end - segment.begin for segment in cut)
-                step = max(step, (self.needs(length) - self.arrays - self.state * len(cut)) / longest)
+                cut = self.clock.cut(length)
+                state = self.state * len(cut.segments)
+                step = max(step, (self.needs(length) - self.arrays - state) / cut.pattern.length)
             free *= SPARED
-
-    def _cut(self, length: int) -> tuple[Segment, ...]:
-        return tuple(_cut(self.line.steps, length, self.least))
 
 
 def compiled(plan: StepPlan) -> StepPlan:
@@ -144,14 +145,15 @@ def plan_in_cache(program: Compilation) -> StepPlan | None:
         held = _held(line)
         if sum(map(_bytes, held)) < machine.least.forgotten:
             return None
-        _, step, least = _bytes_of(line)
-        length = max(COPIED * least, int(machine.l2 / step))
+        clock = Clock(line)
+        _, step = _bytes_of(clock)
+        length = max(COPIED * clock.least, int(machine.l2 / step))
         if 2 * length > line.steps:
             return None
-        segments = _cut(line.steps, length, least)
-        if not _pays(line, held, len(segments), machine):
+        cut = clock.cut(length)
+        if not _pays(line, held, len(cut.segments), machine):
             return None
-        return _Plan(program, line, Segments(line, segments)).plan()
+        return _Plan(program, Segments(clock, cut)).plan()
     except NotAlongTime:
         return None
 
@@ -203,42 +205,27 @@ def _is_scattered(scan: Timed, least: int) -> bool:
     return rows > 1 and inside * state.dtype.itemsize < least
 
 
-def _lies_apart(given: Given, tensor: Tensor) -> bool:
-    """Whether a part of a tensor is not one run of memory."""
-    return given.kind == "window" and any(number(n) != 1 for n in tensor.extents[: given.dim])
+def _layout(tensors: Iterable[tuple[Given, Tensor]]) -> ArrayLayout | None:
+    """How arrays lie of which some are parts of others, in many pieces; None where all are in one."""
+    pieces = [(tensor, given.dim) for given, tensor in tensors if given.kind == "window"]
+    apart = [(t, dim) for t, dim in pieces if any(number(n) != 1 for n in t.extents[:dim])]
+    if any(all(number(n) == 1 for n in t.extents[dim:]) for t, dim in apart):
+        return STRIDED
+    return DENSE if apart else None
 
 
-def _cut(steps: int, length: int, least: int = 1) -> list[Segment]:
-    """Segments as long as asked, or little longer where that would leave one of less than `least` steps."""
-
-    def ways() -> Iterator[tuple[int, int, int]]:
-        """How many segments, the steps of the first one, which has what is left, and those of the others."""
-        for count in range(2, max(2, -(-steps // length)) + 1):
-            for each in {-(-steps // count), steps // count}:
-                if min(each, first := steps - (count - 1) * each) >= least:
-                    yield count, first, each
-
-    best = min(ways(), key=lambda way: (max(length, *way[1:]), -way[0], -way[2]), default=None)
-    count, first, each = best or (1, steps, 0)  # few steps are one segment
-    ends = [first + k * each for k in range(count)]
-    return [Segment(begin, end, steps) for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-def _bytes_of(line: Timeline) -> tuple[float, float, int]:
-    """Bytes that a segment leaves to a later turn, those of one step of everything, and the least steps of one."""
-    segments = Segments(line, _cut(line.steps, max(LEAST_STEPS, line.steps // 4)))
-    least = max(LEAST_STEPS, 2 * segments.overlap + 1)
-    if 2 * least > line.steps:
-        raise NotAlongTime(f"its {line.steps} steps are too few")
+def _bytes_of(clock: Clock) -> tuple[float, float]:
+    """Bytes that a segment leaves to a later turn, and those of one step of everything."""
+    segments = Segments(clock, clock.cut(clock.line.steps // 4))
     kept = each = 0.0
-    for op, timed in line.timed.items():
+    for op, timed in clock.line.timed.items():
         if timed.is_sum:
             continue
         one = sum(map(_bytes, op.outputs)) / (timed.end - timed.begin)
         each += one
         if timed.is_scan and any(op in spans.of for (_, turn), spans in segments.spans.items() if turn > timed.turn):
             kept += one * segments.depths[op]
-    return kept, each, least
+    return kept, each
 
 
 def _length(steps: int, state: float, step: float, free: float) -> int:
@@ -251,8 +238,8 @@ def _length(steps: int, state: float, step: float, free: float) -> int:
 class _Plan:
     """The steps of a program in segments."""
 
-    def __init__(self, program: Compilation, line: Timeline, segments: Segments) -> None:
-        self.program, self.line, self.segments = program, line, segments
+    def __init__(self, program: Compilation, segments: Segments) -> None:
+        self.program, self.line, self.segments = program, segments.line, segments
         self.cutter = Cutter(program, 1, again=True)
         self.new: dict[Tensor, Tensor] = {}  # results of stages that read single steps, as they are here
         self.finals: dict[Given, Tensor] = {}
@@ -302,10 +289,11 @@ class _Plan:
 
     def _run(self, segment: Segment, turn: int) -> None:
         """The step of a segment in a turn."""
-        found = self._kernel(segment, turn)
-        if found is None:
+        kernel, made = self._kernel(segment, turn)
+        for given, (source, tensor) in made.passed.items():
+            self._leave(given, tensor, self._cell(source, tensor, segment), segment, turn)
+        if kernel is None:
             return
-        kernel, made = found
         inputs = [self._cell(given, tensor, segment) for given, tensor in made.inputs.items()]
         if turn == 0:
             self.firsts[segment] = len(self.cutter.steps)
@@ -314,14 +302,18 @@ class _Plan:
         outputs = [self._result(given, tensor, segment) for given, tensor in made.outputs.items()]
         self.cutter.call(kernel, inputs, outputs)
         for (given, tensor), cell in zip(made.outputs.items(), outputs, strict=True):
-            assert given.of is not None
-            if given.kind == "final":
-                self.finals[given] = tensor
-                self.cutter.numbers[tensor] = cell
-            elif given.kind == "carry":
-                self.carries[given.of, segment.end if self.line.is_up(turn) else segment.begin] = cell
-            elif given.kind == "sum":
-                self.cutter.numbers[given.of] = cell
+            self._leave(given, tensor, cell, segment, turn)
+
+    def _leave(self, given: Given, tensor: Tensor, cell: int, segment: Segment, turn: int) -> None:
+        """What a segment leaves to those that come later."""
+        assert given.of is not None
+        if given.kind == "final":
+            self.finals[given] = tensor
+            self.cutter.numbers[tensor] = cell
+        elif given.kind == "carry":
+            self.carries[given.of, segment.end if self.line.is_up(turn) else segment.begin] = cell
+        elif given.kind == "sum":
+            self.cutter.numbers[given.of] = cell
 
     def _computes_again(self, made: SegmentProgram) -> bool:
         """Whether a segment of a later turn has scans of the first one."""
@@ -329,7 +321,7 @@ class _Plan:
         operations = operations_between(made.inputs.values(), made.outputs.values())
         return any(isinstance(op, Scan) and op.name in own for op in operations)
 
-    def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel, SegmentProgram] | None:
+    def _kernel(self, segment: Segment, turn: int) -> tuple[SingleKernel | None, SegmentProgram]:
         """The kernel of a segment, which those that are alike share; None where nobody needs what it computes."""
         alike = self.segments.like(segment)
         if (alike, turn) not in self.kernels:
@@ -337,23 +329,24 @@ class _Plan:
                 raise NotAlongTime("too many segments are unlike the others")
             made = self.segments.program(alike, turn)
             if not made.outputs:
-                return None
+                return None, made
             name = f"{self.program.name}_{_TURNS[turn]}"
             inputs, outputs = tuple(made.inputs.values()), tuple(made.outputs.values())
             program = Compilation(inputs, outputs, name, self.program.target, self.program.planner)
-            apart = any(_lies_apart(given, tensor) for given, tensor in (made.inputs | made.outputs).items())
-            kernel = self.equal.setdefault(
-                structural_key(outputs, inputs), SingleKernel(program, DENSE if apart else None)
-            )
+            layout = _layout((made.inputs | made.outputs).items())
+            kernel = self.equal.setdefault(structural_key(outputs, inputs), SingleKernel(program, layout))
             self.kernels[alike, turn] = kernel, made
         return self.kernels[alike, turn]
 
     def _cell(self, given: Given, tensor: Tensor, segment: Segment) -> int:
         """The number of an input of a segment."""
-        if given.kind == "origin":
-            place = self.segments.alike.index(segment)
-            return self.cutter.view(View(self._origins, 0, place, place + 1), tensor)
+        if given.kind in ("origin", "count"):
+            place = self.segments.cut.alike.index(segment)
+            numbers = self._origins if given.kind == "origin" else self._counts
+            return self.cutter.view(View(numbers, 0, place, place + 1), tensor)
         assert given.of is not None
+        if given.kind == "sum" and given.of not in self.cutter.numbers:
+            return self._nothing(given.of)
         if given.kind == "carry":
             turn = self.line.timed[given.of.op].turn
             return self.carries[given.of, segment.begin if self.line.is_up(turn) else segment.end]
@@ -372,12 +365,33 @@ class _Plan:
         moved = segment.begin - self.segments.like(segment).begin
         return self.cutter.view(View(cell, given.dim, given.begin + moved, given.end + moved), tensor)
 
+    def _nothing(self, tensor: Tensor) -> int:
+        """What a sum begins with."""
+        op = tensor.op
+        if isinstance(op, Scatter) and op.init is not None:
+            return self.cutter.numbers[self.new.get(op.init, op.init)]
+        kind = SCATTER_KINDS[op.kind] if isinstance(op, Scatter) else "sum"
+        return self._computed(tensor.name, tensor.extents, lambda *_: BUILTIN[kind].identity_of(tensor.dtype))
+
     @cached_property
     def _origins(self) -> int:
         """Where all segments that are alike begin, as a tensor."""
-        axis = Axis("s", Const(len(self.segments.alike), INT32))
-        first, last = self.segments.alike[0].begin, self.segments.alike[-1].begin
-        step = (last - first) // max(1, len(self.segments.alike) - 1)
-        origins = Compute(name="origins", axes=(axis,), bodies=(fn.as_expr(axis * step + first),)).output()
-        self.cutter.reach([origins], "origins")
-        return self.cutter.numbers[origins]
+        alike, length = self.segments.cut.alike, self.segments.cut.pattern.length
+        first = alike[0].begin
+        return self._numbers("origins", lambda k: maximum(k * length + alike[0].end - length, first))
+
+    @cached_property
+    def _counts(self) -> int:
+        """How many steps they have."""
+        first, length = self.segments.cut.alike[0].length, self.segments.cut.pattern.length
+        return self._numbers("counts", lambda k: minimum(k * length + first, length))
+
+    def _numbers(self, name: str, of: Callable[[Axis], Expr]) -> int:
+        """A number for each of the segments that are alike, as a tensor."""
+        return self._computed(name, (Const(len(self.segments.cut.alike), INT32),), of)
+
+    def _computed(self, name: str, extents: tuple[Expr, ...], of: Callable[..., Expr]) -> int:
+        axes = fresh_axes(extents)
+        made = Compute(name=name, axes=axes, bodies=(of(*axes),)).output()
+        self.cutter.reach([made], name)
+        return self.cutter.numbers[made]

@@ -6,7 +6,7 @@ that a call that fails has written nothing. What passes between steps lies in on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from tedsl.backend.arguments.addresses import address_of
 from tedsl.backend.arguments.blocks import BoundFunction, OneCall
 from tedsl.backend.arguments.call_lists import CallList
 from tedsl.backend.arguments.host_memory import register
-from tedsl.backend.compiling.executable import BoxView, CallMemory, KernelStep, StepPlan
+from tedsl.backend.compiling.executable import BoxView, CallMemory, CompiledKernel, KernelStep, StepPlan
 from tedsl.backend.compiling.forms import Numbers
 from tedsl.backend.compiling.profiling import RECORDING, recorded
 from tedsl.backend.compiling.variant import Variant
@@ -51,6 +51,7 @@ class Placing:
                 self.born.setdefault(c, k)
         parts = {view.of for view in plan.views.values()}
         self.read = {c for step in self.steps for c in plan.read_by(step)}
+        self.written = self.read | set(self._as_others())
         self.last = {c: k for k, step in enumerate(self.steps) for c in (*plan.made_by(step), *plan.read_by(step))}
         self.direct: dict[int, int] = {}  # number of a tensor -> position of the output
         self.copied: list[tuple[int, int]] = []  # position of an output, the tensor that is copied there
@@ -67,6 +68,16 @@ class Placing:
             else:
                 self.copied.append((p, c))
                 self.last[c] = len(self.steps)
+
+    def _as_others(self) -> Iterator[int]:
+        """What nobody reads, of calls of kernels that make it for others: without it they would be other code."""
+        wanted: dict[CompiledKernel | None, set[int]] = {}
+        for step in self.steps:
+            places = wanted.setdefault(step.core, set())
+            places.update(p for p, c in enumerate(self.plan.made_by(step)) if c in self.read)
+        for step in self.steps:
+            made = self.plan.made_by(step)
+            yield from (made[p] for p in wanted[step.core] if step.core is not None)
 
     def kept(self) -> set[int]:
         """What Python functions are given, which may keep it."""
@@ -295,7 +306,7 @@ class Chain:
     def _mode(self, cell: int) -> str:
         if cell in self.placing.direct:
             return self.modes[self.placing.direct[cell]]
-        return "write" if cell in self.placing.read or any(c == cell for _, c in self.placing.copied) else "null"
+        return "write" if cell in self.placing.written or any(c == cell for _, c in self.placing.copied) else "null"
 
     def _memory(self, step: KernelStep, modes: Sequence[str], arrays: Mapping[int, Array]) -> CallMemory:
         outputs = {p: arrays[c] for p, c in enumerate(step.outputs) if modes[p] != "null"}

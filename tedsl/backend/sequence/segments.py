@@ -2,58 +2,38 @@
 
 A scan begins with the last steps of the segment before, which it copies, and leaves its own last ones; a sum adds to
 what was added before. Where in time a segment lies is a number in the first and in the last one, whose borders are
-special, and an input of all others, which are therefore one program.
+special, and an input of all others, which are therefore one program. The first of these may have fewer steps than the
+program goes over: it makes some of the next one's too, and neither adds nor leaves these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
+from tedsl.backend.sequence.clock import Clock, Cut, Segment
 from tedsl.backend.sequence.timeline import Timed, Timeline, offset_of
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.elements import fresh_axes
-from tedsl.lang.expr import Axis, Const, Expr, Fn, Read, Reduce
+from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
 from tedsl.lang.folding import select_node
-from tedsl.lang.functions import clip
+from tedsl.lang.functions import clip, logical_and
 from tedsl.lang.locks import cached_property
 from tedsl.lang.phases import decided_all
 from tedsl.lang.tensor import Compute, Operation, Scan, ScanState, Scatter, Tensor
 from tedsl.lang.traverse import stages_of, topological
 
-__all__ = ["Given", "Segment", "SegmentProgram", "Segments", "at_the_end"]
-
-Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The steps from `begin` to before `end`, of so many."""
-
-    begin: int
-    end: int
-    steps: int
-
-    def begins(self, *, up: bool) -> bool:
-        """Whether no other one comes before it in a turn, upwards or down."""
-        return self.begin == 0 if up else self.end == self.steps
-
-    def span(self, timed: Timed, shift: int) -> Span:
-        """What a stage does of its own in this segment, a fixed number of steps before or behind it."""
-        begin = timed.begin if self.begin == 0 else max(timed.begin, self.begin + shift)
-        end = timed.end if self.end == self.steps else min(timed.end, self.end + shift)
-        return begin, max(begin, end)
+__all__ = ["Given", "SegmentProgram", "Segments", "at_the_end"]
 
 
 @dataclass(frozen=True)
 class Given:
     """What a segment is given or makes: a tensor (`whole`), its elements from `begin` to `end` along `dim` (`window`),
-    what goes from segment to segment (`carry`, `sum`), the steps in which a turn ends (`final`), or where it is
-    (`origin`).
+    what goes from segment to segment (`carry`, `sum`), the steps in which a turn ends (`final`), where it is
+    (`origin`), or how many steps it has (`count`).
     """
 
     kind: str
@@ -65,115 +45,42 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class SegmentProgram:
-    """A program over inputs that are given; its outputs are each a `carry`, a `sum`, a `final` or a `window`."""
+    """A program over inputs that are given; its outputs are each a `carry`, a `sum`, a `final` or a `window`.
+
+    `passed`: outputs that are what it is given, and are not computed.
+    """
 
     inputs: dict[Given, Tensor]
     outputs: dict[Given, Tensor]
-
-
-@dataclass(eq=False)
-class _Spans:
-    """The steps over which each stage is computed in a segment, and those that are read of each tensor."""
-
-    of: dict[Operation, Span] = field(default_factory=dict)
-    read: dict[Operation, Span] = field(default_factory=dict)
-    windows: dict[tuple[Tensor, int], Span] = field(default_factory=dict)  # of what lies ready, along a dimension
-    is_cut: bool = False  # something ends with the whole of time
-
-    def reaches(self, found: dict[Any, Span], key: Any, span: Span, whole: Span) -> None:
-        """Take up what is read, as far as it exists."""
-        own = max(whole[0], min(span[0], whole[1])), min(whole[1], max(span[1], whole[0]))
-        self.is_cut |= own != span
-        if own[0] < own[1]:
-            known = found.get(key, own)
-            found[key] = min(known[0], own[0]), max(known[1], own[1])
+    passed: dict[Given, tuple[Given, Tensor]]
 
 
 class Segments:
     """Time in segments: their programs, and how many steps scans leave to the next one."""
 
-    def __init__(self, line: Timeline, segments: Sequence[Segment]) -> None:
-        self.line, self.segments = line, tuple(segments)
-        self.shifts = _shifts(line)
-        self.spans = {(s, turn): self._spans(s, turn) for s in self.segments for turn in range(line.turns)}
-        self.depths = {op: self._depth(op) for op, timed in line.timed.items() if timed.is_scan}
-
-    @cached_property
-    def alike(self) -> list[Segment]:
-        """The segments that have one program."""
-        return [s for s in self.segments if not any(self.spans[s, turn].is_cut for turn in range(self.line.turns))]
+    def __init__(self, clock: Clock, cut: Cut) -> None:
+        self.clock, self.line, self.cut = clock, clock.line, cut
+        unlike = dict.fromkeys(map(self.like, cut.segments))
+        self.spans = {(s, turn): clock.spans(s, turn) for s in unlike for turn in range(self.line.turns)}
+        self.depths = {op: self._depth(op) for op, timed in self.line.timed.items() if timed.is_scan}
 
     def like(self, segment: Segment) -> Segment:
-        """The first segment whose program this one has."""
-        return self.alike[0] if segment in self.alike else segment
-
-    @property
-    def overlap(self) -> int:
-        """How far a segment reads into others, at most."""
-        return max(map(abs, (*self.depths.values(), *self.shifts.values())), default=0)
-
-    @property
-    def origins(self) -> Span:
-        """Where segments that are alike begin, from the first to the last."""
-        return self.alike[0].begin, self.alike[-1].begin
+        """The segment whose program this one has."""
+        return self.cut.pattern if segment in self.cut.alike else segment
 
     def in_turn(self, turn: int) -> tuple[Segment, ...]:
         """The segments in the order of a turn."""
-        return self.segments if self.line.is_up(turn) else self.segments[::-1]
+        return self.cut.segments if self.line.is_up(turn) else self.cut.segments[::-1]
 
-    def first_of(self, timed: Timed) -> Segment:
-        """The first segment in which a stage computes something."""
-        return next(s for s in self.in_turn(timed.turn) if timed.op in self.spans[s, timed.turn].of)
+    def begins(self, timed: Timed, segment: Segment) -> bool:
+        """Whether nothing is added to a sum before a segment; what several have in common adds to what there is."""
+        order = map(self.like, self.in_turn(timed.turn))
+        first = next(s for s in order if timed.op in self.spans[s, timed.turn].of)
+        return segment is first and segment is not self.cut.pattern
 
     def program(self, segment: Segment, turn: int) -> SegmentProgram:
         """What is computed of a segment in one of the turns."""
-        return _Writer(self, segment, turn).program()
-
-    def _spans(self, segment: Segment, turn: int) -> _Spans:
-        """By what sums and scans do, from readers to what they read."""
-        spans = _Spans(is_cut=segment.begin == 0 or segment.end == segment.steps)
-        self._reach_points(spans, segment, turn)
-        for op, timed in reversed(self.line.timed.items()):
-            span = self._span(segment, turn, timed, spans)
-            if span is None or (timed.is_sum and span[0] >= span[1]):
-                continue
-            spans.of[op] = span
-            for tensor, (low, high) in timed.offsets.items():
-                before = self.line.timed[tensor.op]
-                spans.reaches(spans.read, tensor.op, (span[0] + low, span[1] + high), (before.begin, before.end))
-            for read in op.reads:
-                place = self.line.window(timed, read)
-                if place is not None:
-                    dim, step = place
-                    whole = (0, number(read.tensor.extents[dim]) or 0)
-                    spans.reaches(spans.windows, (read.tensor, dim), (span[0] + step, span[1] + step), whole)
-        return spans
-
-    def _reach_points(self, spans: _Spans, segment: Segment, turn: int) -> None:
-        """The single steps that are read where a turn ends."""
-        if not segment.begins(up=not self.line.is_up(turn)):
-            return
-        for tensor, away in self.line.points.items():
-            timed = self.line.timed[tensor.op]
-            if timed.turn == turn:
-                first = timed.end - away if self.line.is_up(turn) else timed.begin
-                spans.reaches(spans.read, tensor.op, (first, first + away), (timed.begin, timed.end))
-
-    def _span(self, segment: Segment, turn: int, timed: Timed, spans: _Spans) -> Span | None:
-        wanted = spans.read.get(timed.op)
-        is_result = timed.turn == turn and any(t.op is timed.op for t in self.line.results)
-        if not timed.is_sum and not timed.is_scan and not is_result:
-            return wanted
-        if timed.turn > turn or (timed.turn < turn and wanted is None):
-            return None
-        shift = self.shifts[timed.op]
-        begin, end = segment.span(timed, shift)
-        spans.is_cut |= (begin, end) != (segment.begin + shift, segment.end + shift)
-        if wanted is not None and is_result and not timed.is_scan:
-            return min(begin, wanted[0]), max(end, wanted[1])
-        if timed.turn == turn or wanted is None:
-            return begin, end
-        return (begin, max(begin, wanted[1])) if self.line.is_up(timed.turn) else (min(end, wanted[0]), end)
+        return _Writer(self, self.like(segment), turn).program()
 
     def _depth(self, op: Operation) -> int:
         """The most steps of a scan that a segment reads of those before it, in the order of its turn."""
@@ -184,17 +91,6 @@ class Segments:
             (begin, end), (near, far) = spans.of[op], spans.read[op]
             depth = max(depth, begin - near if self.line.is_up(timed.turn) else far - end)
         return depth
-
-
-def _shifts(line: Timeline) -> dict[Operation, int]:
-    """How many steps each stage is behind its segment, since it reads later ones; in the second turn, before it."""
-    away: dict[Operation, int] = {}
-    for op, timed in line.timed.items():
-        away[op] = 0
-        for tensor, (low, high) in timed.offsets.items():
-            if tensor.op is not op and line.timed[tensor.op].turn == timed.turn:
-                away[op] = max(away[op], away[tensor.op] + (high if line.is_up(timed.turn) else -low))
-    return {op: -n if line.is_up(line.timed[op].turn) else n for op, n in away.items()}
 
 
 class _Writer:
@@ -211,10 +107,22 @@ class _Writer:
     @cached_property
     def origin(self) -> Expr | None:
         """Where the segment begins, if it is one of many."""
-        if self.segment not in self.all.alike:
+        if self.segment is not self.all.cut.pattern:
             return None
-        read = Read(self._given(Given("origin")), (Const(0, INT32),))
-        return clip(read, *self.all.origins)  # so that everyone knows that what is read at a step lies inside
+        alike = self.all.cut.alike
+        return self._number("origin", alike[0].begin, alike[-1].begin)
+
+    @cached_property
+    def count(self) -> Expr | None:
+        """How many steps are those of the segment, if it may have fewer than its program goes over."""
+        cut = self.all.cut
+        if self.segment is not cut.pattern or cut.is_even:
+            return None
+        return self._number("count", cut.alike[0].length, cut.pattern.length)
+
+    def _number(self, kind: str, least: int, most: int) -> Expr:
+        """A number that a segment is given, with its range, so that everyone knows that what is read lies inside."""
+        return clip(Read(self._given(Given(kind)), (Const(0, INT32),)), least, most)
 
     def program(self) -> SegmentProgram:
         outputs: dict[Given, Tensor] = {}
@@ -225,10 +133,14 @@ class _Writer:
                 if timed.is_scan and self.line.is_up(timed.turn):
                     begin -= self._carried(timed)
                 self.made[old] = new, begin
-                if timed.turn == self.turn:
+                if timed.turn == self.turn and not (timed.is_sum and _adds_nothing(made)):
                     outputs |= self._left(timed, old, new, begin)
+        given = {t: g for g, t in self.inputs.items() if g.kind == "carry"}
+        left = {g: t for g, t in outputs.items() if g.kind in ("carry", "final")}
+        passed = {g: (given[copied], copied) for g, t in left.items() if (copied := _copied_by(t)) in given}
+        outputs = {g: t for g, t in outputs.items() if g not in passed}
         used = {t for op in stages_of(outputs.values()) for t in op.inputs}
-        return SegmentProgram({g: t for g, t in self.inputs.items() if t in used}, outputs)
+        return SegmentProgram({g: t for g, t in self.inputs.items() if t in used}, outputs, passed)
 
     def _left(self, timed: Timed, old: Tensor, new: Tensor, begin: int) -> dict[Given, Tensor]:
         """What a scan or a sum leaves to those who come later."""
@@ -238,30 +150,29 @@ class _Writer:
             return {}
         found: dict[Given, Tensor] = {}
         if old in self.line.results:
-            first, last = self.segment.span(timed, self.all.shifts[timed.op])
+            first, last = self.segment.span(timed, self.all.clock.shifts[timed.op])
             if first < last:
                 part = _steps(new, timed.dim, first - begin, last - first)
                 found[Given("window", old, timed.dim, first, last)] = part
-        length = number(new.extents[timed.dim]) or 0
         kind, depth = "carry", self.all.depths.get(timed.op, 0)
         if self.segment.begins(up=not self.line.is_up(self.turn)):
             kind, depth = "final", self.line.points.get(old, 0)
-        first = length - depth if self.line.is_up(self.turn) else 0
         if depth:
-            found[Given(kind, old)] = _steps(new, timed.dim, first, depth)
+            begins = self._own(number(new.extents[timed.dim]) or 0) - depth if self.line.is_up(self.turn) else 0
+            found[Given(kind, old)] = _steps(new, timed.dim, begins, depth)
         return found
 
     def _added(self, timed: Timed, old: Tensor, new: Tensor) -> Tensor:
         """A sum with what was added in the segments before."""
-        if self._begins(timed) or isinstance(timed.op, Scatter):
+        if self.all.begins(timed, self.segment) or isinstance(timed.op, Scatter):
             return new
         before, axes = self._given(Given("sum", old)), fresh_axes(new.extents)
         body = Read(before, axes) + Read(new, axes)
         return Compute(name=old.name, axes=axes, bodies=(body,)).output()
 
-    def _begins(self, timed: Timed) -> bool:
-        """Whether nothing was added to a sum before."""
-        return self.segment is self.all.first_of(timed)
+    def _own(self, end: int) -> int | Expr:
+        """Where steps end that end with the segment, if its program may go further."""
+        return end if self.count is None else self.count + (end - self.segment.length)
 
     def _carried(self, timed: Timed) -> int:
         """The steps that a scan copies."""
@@ -276,7 +187,7 @@ class _Writer:
     def _placeholder(self, given: Given) -> Tensor:
         tensor = given.of
         if tensor is None:
-            return placeholder((1,), INT32, name="origin")
+            return placeholder((1,), INT32, name=given.kind)
         if given.kind == "whole":
             return tensor
         shape = list(tensor.extents)
@@ -309,7 +220,7 @@ class _Writer:
                 self._copied(timed, t, axis, end - begin, body) for t, body in zip(op.outputs, exprs, strict=True)
             )
             axes = tuple(axis if a is timed.axis else a for a in op.axes)
-            return replace(op, axes=axes, states=tuple(states.values()), bodies=bodies, _outputs={})
+            return replace(op, axes=axes, states=tuple(states.values()), bodies=decided_all(bodies), _outputs={})
         if isinstance(op, Scatter):
             *index, value, guard = exprs
             axes = tuple(axis if a is timed.axis else a for a in op.axes)
@@ -317,7 +228,8 @@ class _Writer:
                 index[timed.dim], extents = axis, _with(op.shape, timed.dim, extent)
                 return replace(op, shape=extents, axes=axes, index=tuple(index), value=value, guard=guard, _outputs={})
             init = op.init
-            if not self._begins(timed):
+            guard = self._counted(axis, guard)
+            if not self.all.begins(timed, self.segment):
                 init = self._given(Given("sum", op.output()))
             elif init is not None:
                 init = self._given(Given("whole", init))
@@ -332,11 +244,15 @@ class _Writer:
         if not depth or not isinstance(timed.op, Scan):
             return body
         carry = self._given(Given("carry", tensor))
-        up = self.line.is_up(timed.turn)
-        first = 0 if up else own
-        indices = tuple(axis - first if a is timed.axis else a for a in timed.op.axes)
-        is_copy = Expr._apply(Fn.LT, axis, Const(depth, INT32)) if up else _at_least(axis, own)
+        up, first = self.line.is_up(timed.turn), self._own(own)
+        place = axis if up else axis - first if self.count is None else clip(axis - first, 0, depth - 1)
+        indices = tuple(place if a is timed.axis else a for a in timed.op.axes)
+        is_copy = axis < depth if up else axis >= first
         return select_node(is_copy, Read(carry, indices), body)
+
+    def _counted(self, axis: Axis, where: Expr) -> Expr:
+        """Where a sum over the steps of a segment adds something."""
+        return where if self.count is None else logical_and(axis < self.count, where)
 
     def _expressions(self, timed: Timed, axis: Axis, start: int, states: dict[Tensor, Tensor]) -> tuple[Expr, ...]:
         """The expressions of a stage, whose axis is 0 at the step `start`."""
@@ -352,7 +268,8 @@ class _Writer:
             same = all(a is b for a, b in zip(children, node.children, strict=True))
             made = node if same else node.with_children(children)
             if isinstance(made, Reduce) and any(a is timed.axis for a in made.axes):
-                made = made.with_axes(tuple(axis if a is timed.axis else a for a in made.axes))
+                axes = tuple(axis if a is timed.axis else a for a in made.axes)
+                made = Reduce(made.reducer, made.values, axes, self._counted(axis, made.where), made.index)
             new[node] = made
         return decided_all([new[e] for e in timed.op.expressions])
 
@@ -373,11 +290,28 @@ class _Writer:
             tensor, begin = (states[read.tensor], start) if read.tensor in states else self.made[read.tensor]
             return Read(tensor, _with(indices, dim, _plus(axis, start + step - begin)))
         place = self.line.window(timed, read)
-        if place is None or (read.tensor, place[0]) not in self.windows:
+        begin, end = (0, 0) if place is None else self.windows.get((read.tensor, place[0]), (0, 0))
+        if place is None or not 0 <= begin < end <= (number(read.tensor.extents[place[0]]) or 0):
             return Read(self._given(Given("whole", read.tensor)), indices)
-        begin, end = self.windows[read.tensor, place[0]]
         window = self._given(Given("window", read.tensor, place[0], begin, end))
         return Read(window, _with(indices, place[0], _plus(axis, start + place[1] - begin)))
+
+
+def _copied_by(tensor: Tensor) -> Tensor | None:
+    """What a scan repeats, element by element."""
+    op = tensor.op
+    body = op.bodies[tensor.index] if isinstance(op, Scan) else None
+    if not isinstance(op, Scan) or not isinstance(body, Read) or len(body.indices) != len(op.axes):
+        return None
+    is_same = all(i is a for i, a in zip(body.indices, op.axes, strict=True))
+    return body.tensor if is_same and body.tensor.shape == tensor.shape else None
+
+
+def _adds_nothing(op: Operation) -> bool:
+    """Whether all that a sum over time would add is left out."""
+    if isinstance(op, Scatter):
+        return isinstance(op.guard, Const) and not op.guard.value
+    return not any(isinstance(body, Reduce) for body in op.expressions)
 
 
 def at_the_end(line: Timeline, read: Read, given: Callable[[Given], Tensor]) -> Read:
@@ -393,20 +327,14 @@ def _with(indices: tuple[Expr, ...], dim: int, index: Expr) -> tuple[Expr, ...]:
     return (*indices[:dim], index, *indices[dim + 1 :])
 
 
-def _plus(axis: Axis, steps: int) -> Expr:
-    moved: Expr = axis + steps if steps else axis
-    return moved
+def _plus(axis: Axis, steps: int | Expr) -> Expr:
+    return axis + steps if isinstance(steps, Expr) or steps else axis
 
 
-def _at_least(axis: Axis, low: int) -> Expr:
-    condition: Expr = Expr._apply(Fn.GE, axis, Const(low, INT32))
-    return condition
-
-
-def _steps(tensor: Tensor, dim: int, begin: int, count: int) -> Tensor:
+def _steps(tensor: Tensor, dim: int, begin: int | Expr, count: int) -> Tensor:
     """Some steps of a tensor."""
     if count == number(tensor.extents[dim]):
         return tensor
     axes = fresh_axes((*tensor.extents[:dim], Const(count, INT32), *tensor.extents[dim + 1 :]))
-    indices = tuple(a + begin if d == dim and begin else a for d, a in enumerate(axes))
+    indices = tuple(_plus(a, begin) if d == dim else a for d, a in enumerate(axes))
     return Compute(name=f"{tensor.name}_left", axes=axes, bodies=(Read(tensor, indices),)).output()

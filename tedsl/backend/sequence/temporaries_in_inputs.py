@@ -101,8 +101,8 @@ def lender_of(plan: StepPlan) -> Lender:
     kept = placing.kept()
     cells = [c for c, k in placing.born.items()
              if placing.steps[k].core is not None and c not in placing.direct and c not in kept]  # fmt: skip
-    read = placing.read | {c for _, c in placing.copied} | set(placing.direct)
-    own = {k: tuple("write" if c in read else "null" for c in plan.made_by(step))
+    wanted = placing.written | {c for _, c in placing.copied} | set(placing.direct)
+    own = {k: tuple("write" if c in wanted else "null" for c in plan.made_by(step))
            for k, step in enumerate(placing.steps)}  # fmt: skip
     return Lender(
         tensors, placing, cells, lambda c: typical_bytes(tensors[c]), own,

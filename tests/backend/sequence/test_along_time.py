@@ -21,9 +21,10 @@ from tedsl.backend.building.request import BuildOptions, request_for
 from tedsl.backend.compiling.single_kernel import SingleKernel
 from tedsl.backend.host.units import parse_bytes
 from tedsl.backend.sequence import along_time, memory_limit
+from tedsl.backend.sequence.clock import Clock
 from tedsl.backend.sequence.kept_steps import with_kept_steps
 from tedsl.backend.sequence.segments import Segments
-from tedsl.backend.sequence.timeline import Timeline
+from tedsl.backend.sequence.timeline import NotAlongTime, Timeline
 from tedsl.backend.sequence.whole_time import over_all_of_time
 from tedsl.lang.tensor import Scan
 from tedsl.lang.traverse import operations_between, stages_of
@@ -433,7 +434,9 @@ def test_time_that_lies_along_rows_of_memory_is_not_cut_for_the_cache(
 
 def test_the_last_state_of_a_long_wave_needs_no_more_than_two_segments_and_all_ends() -> None:
     kernel = check(wave(2_000), 0.1)
-    assert len(kernel.program.kernels) == 6  # first, last, and all between, forwards and backwards
+    # The first steps, the last ones of the gradient, and all between, forwards and backwards; numbers and the result.
+    stages = [calls[0].stages for calls in kernel.program.kernels.values()]
+    assert sorted(len(names) > 2 for names in stages) == [False] * 3 + [True] * 4
     assert kernel.program.extra_work < 0.7
     assert "calls compute again what was forgotten" in repr(kernel.program)
 
@@ -521,7 +524,7 @@ def test_the_memory_that_a_refusal_names_is_enough(
 
 
 def test_ample_memory_needs_no_plan_of_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three plans of the least were made beside the one that was taken; later segments forward are one kernel."""
+    """Three plans of the least were made beside the one that was taken."""
     planned = []
     plan = along_time._Plan.plan
     monkeypatch.setattr(along_time._Plan, "plan", lambda self: planned.append(self) or plan(self))
@@ -533,8 +536,8 @@ def test_ample_memory_needs_no_plan_of_the_least(monkeypatch: pytest.MonkeyPatch
     loss = te.compute((), lambda: te.sum(lambda x: u[steps - 1, x] ** 2))
     te.build([k, source], [loss, *te.differentiate(loss, [k])], memory="24KB")
     assert len(planned) == 1
-    kernels = {id(kernel) for kernel, _ in planned[0].kernels.values()}
-    assert (len(planned[0].kernels), len(kernels)) == (6, 5)
+    kernels = {id(kernel) for kernel, _ in planned[0].kernels.values() if kernel is not None}
+    assert len(kernels) == 5  # the first step and all between, forwards and backwards, and the adjoint of the last one
 
 
 def test_the_least_of_a_linear_scan_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,7 +554,7 @@ def test_the_least_of_a_linear_scan_is_found_where_it_is(monkeypatch: pytest.Mon
     cuts = along_time.Cuts(program, lambda plan: looked.append(plan) or memory_limit._peak_bytes(program, plan))
     assert cuts.state == 0
     needed = memory_limit._peak_bytes(program, cuts.frugal)
-    assert len(looked) == 2
+    assert len(looked) == 3
     assert all(needed <= cuts.needs(length) for length in (4, 6, 9, 14, 32))
 
 
@@ -583,20 +586,41 @@ def test_what_a_kernel_is_planned_to_allocate_is_what_it_allocates() -> None:
         assert planned == own == sum(kernel.temporary_bytes({}))
 
 
-@pytest.mark.parametrize(("steps", "length", "least"), [(101, 4, 4), (97, 5, 3), (9, 2, 2), (15, 6, 6), (40, 20, 13)])
-def test_no_segment_is_much_longer_than_asked_for(steps: int, length: int, least: int) -> None:
-    cut = along_time._cut(steps, length, least)
-    lengths = [part.end - part.begin for part in cut]
-    assert sum(lengths) == steps
-    assert len(cut) >= 2
-    assert len(set(lengths[1:])) == 1
-    assert least <= min(lengths)
-    assert max(lengths) < length + least
+def clock_of(made: Made) -> Clock:
+    inputs, outputs = made
+    over = with_kept_steps(inputs, over_all_of_time(inputs, outputs))
+    return Clock(Timeline(operations_between(inputs, over), over))
 
 
-def test_few_steps_are_one_segment() -> None:
-    assert [(part.begin, part.end) for part in along_time._cut(1, 4)] == [(0, 1)]
-    assert [(part.begin, part.end) for part in along_time._cut(5, 4, 3)] == [(0, 5)]
+@pytest.mark.parametrize(("steps", "length"), [(101, 4), (97, 5), (103, 20), (40, 13), (500, 17), (300, 33)])
+@pytest.mark.parametrize("program", [wave, lambda steps: heat(8, steps)], ids=["wave", "heat"])
+def test_segments_between_the_ends_are_alike(program: Callable[[int], Made], steps: int, length: int) -> None:
+    clock = clock_of(program(steps))
+    cut = clock.cut(length)
+    assert [a.end for a in cut.segments[:-1]] == [b.begin for b in cut.segments[1:]]
+    assert (cut.segments[0].begin, cut.segments[-1].end) == (0, clock.ticks)
+    head, *between, tail = cut.segments
+    assert list(cut.alike) == between
+    assert max(head.length, tail.length) <= 3
+    assert {part.length for part in between[1:]} == {cut.pattern.length}
+    assert 0 < between[0].length <= cut.pattern.length <= max(length, clock.least)
+    assert cut.pattern.length * 2 > min(length, steps // 2)
+
+
+def test_a_remainder_of_steps_is_a_segment_of_its_own_where_a_result_goes_back() -> None:
+    """The gradient of the source at each step is written from the end on: what the first one wrote too much would
+    stand in its place.
+    """
+    inputs, outputs = wave(100)
+    clock = clock_of((inputs, [*outputs, *te.differentiate(outputs[0], [inputs[1]])]))
+    cut = clock.cut(11)
+    assert cut.is_even
+    assert len(cut.alike) == len(cut.segments) - 3
+
+
+def test_few_steps_are_not_cut() -> None:
+    with pytest.raises(NotAlongTime, match="its 9 steps are too few"):
+        clock_of(wave(9))
 
 
 READS: dict[str, Callable[[te.Tensor, te.Tensor], te.Tensor]] = {
@@ -647,9 +671,10 @@ def test_steps_read_anywhere_are_kept_as_time_passes(read: str) -> None:
     kept = with_kept_steps(inputs, over_all_of_time(inputs, outputs))
     line = Timeline(operations_between(inputs, kept), kept)
     assert line.turns == 2
-    segments = Segments(line, along_time._cut(STEPS, 20))
-    assert segments.overlap == 1
-    for made in (segments.program(part, turn) for part in segments.segments for turn in range(2)):
+    clock = Clock(line)
+    segments = Segments(clock, clock.cut(20))
+    assert clock.overlap == 1
+    for made in (segments.program(part, turn) for part in segments.cut.segments for turn in range(2)):
         between = operations_between([*made.inputs.values()], [*made.outputs.values()])
         scans = [op for op in between if isinstance(op, Scan)]
         assert all(int(str(op.steps[0].extent)) <= 25 for op in scans)
