@@ -26,6 +26,7 @@ from autodiff.turning.cotangent import Support
 from autodiff.turning.destinations import Destinations, destinations_of, in_bounds
 from autodiff.turning.known import IN_RUNS, split_of
 from autodiff.turning.open_rows import scattered
+from autodiff.turning.nothing import is_nothing
 from autodiff.turning.reached import Reached, at_solution
 from autodiff.turning.sent import Sent, extent_of
 from autodiff.turning.usual_sizes import usually
@@ -95,7 +96,10 @@ def adjoint_of_read(
         how = f"{_summary(usual[1].found)}; {_summary(answer.found)} where not {usual[0]}"
         return Contribution(_by_sizes(*usual, answer, name), "gather", how, answer, known, support)
     how = _summary(answer.found) + (", over other axes" if changed else "")
-    return Contribution(_combined(answer, name), "gather", how, answer, known, support)
+    made = _combined(answer, name)
+    if is_nothing(made):
+        return Contribution(None, "zero", "what comes back is 0 at every element")
+    return Contribution(made, "gather", how, answer, known, support)
 
 
 def _support(answer: Answer, name: str) -> Support | None:

@@ -115,3 +115,22 @@ def test_short_rows_with_a_sum_of_each_write_nothing_past_the_end(n: int, m: int
         if kernel.core.program.target.problem is None:
             (found,) = called(kernel, given, [(n, m)])
             np.testing.assert_allclose(found, given[0] * given[1] + (np.exp(given[0]) * given[1]).sum(1, keepdims=True))
+
+
+def test_steps_of_which_nobody_reads_have_the_same_adjoints() -> None:
+    x, steps = te.placeholder((5,), "float64", name="x"), list[te.Tensor]()
+    for _ in range(8):
+        before = steps[-1] if steps else x
+        steps.append(te.compute((5,), lambda i, c=before: c[i] + 0.1 * te.sin(c[i])))
+    loss = (te.stack(steps)[::7, 2] ** 2).sum()
+    (found,) = gradients = te.differentiate(loss, [x])
+    read = [line for line in str(gradients.explain()).splitlines() if line.startswith("stack ")]
+    assert [line.split()[2] for line in read] == ["gather", "zero", "gather"]  # rows of alike ones are one line
+    point = np.linspace(0.2, 1.0, 5)
+    value, slope = point[2], 1.0
+    expected = 0.0
+    for step in range(8):
+        slope *= 1 + 0.1 * np.cos(value)
+        value += 0.1 * np.sin(value)
+        expected += 2 * value * slope * (step in (0, 7))
+    np.testing.assert_allclose(te.evaluate(found, {x: point}), [0, 0, expected, 0, 0], rtol=1e-12)

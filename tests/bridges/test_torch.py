@@ -56,6 +56,16 @@ def test_the_backward_pass_is_compiled_when_it_is_asked_for() -> None:
     assert ": compiled in" in told
 
 
+@pytest.mark.parametrize("summed", [lambda y: y.sum(), lambda y: y.sum(0)[1:].sum()])
+def test_the_backward_pass_is_compiled_once_whatever_the_loss_does(summed: Any) -> None:
+    op = te.op(softmax.function, name="once")
+    x, w = torch.randn(6, 5, requires_grad=True), torch.randn(6, 5)
+    (op(x) * w).sum().backward()
+    told = str(op.explain())
+    summed(op(x)).backward()
+    assert str(op.explain()) == told
+
+
 def test_a_graph_may_name_what_was_not_derived_yet() -> None:
     from tedsl.ops.saving import Saving
 

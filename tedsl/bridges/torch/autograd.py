@@ -200,9 +200,16 @@ def _backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     if not heads:
         return nothing
     pullback = _pullback(target, wanted, heads, kept)
-    found = iter(apply(pullback, [*ctx.saved_tensors, *(grads[p] for p in heads)]))
+    found = iter(apply(pullback, [*ctx.saved_tensors, *(_in_rows(grads[p]) for p in heads)]))
     returned: tuple[Any, ...] = (None, None, *[next(found) if p in wanted else None for p in range(ctx.count)])
     return returned
+
+
+def _in_rows(head: Any) -> Any:
+    """The adjoint of a result with its rows in memory: `y.sum()` gives one number seen everywhere, for which other code
+    would be compiled than for the numbers of any other loss."""
+    moving = [step for step, count in zip(head.stride(), head.shape, strict=True) if count > 1]
+    return head if not moving or (moving[-1] == 1 and 0 not in moving) else head.contiguous()
 
 
 def _pullback(target: Routine, wanted: tuple[int, ...], heads: tuple[int, ...], kept: SavedPositions | None) -> Routine:
