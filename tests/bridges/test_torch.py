@@ -66,6 +66,17 @@ def test_the_backward_pass_is_compiled_once_whatever_the_loss_does(summed: Any) 
     assert str(op.explain()) == told
 
 
+def test_training_does_not_compile_what_calls_without_gradients_run() -> None:
+    op = te.op(lambda x: te.exp(x) / te.exp(x).sum(1)[:, None], name="trained")
+    x = torch.randn(6, 5, requires_grad=True)
+    op(x).sum().backward()
+    assert "what is kept, on" in str(op.explain())
+    assert "forward: compiled in" not in str(op.explain())
+    with torch.no_grad():
+        same(op(x), torch.softmax(x, 1))
+    assert "forward: compiled in" in str(op.explain())
+
+
 def test_a_graph_may_name_what_was_not_derived_yet() -> None:
     from tedsl.ops.saving import Saving
 

@@ -95,8 +95,9 @@ def like(array: np.ndarray[Any, Any], given: Any) -> Any:
 
 
 def _compute_here(traced: TracedRoutine) -> Callable[[Sequence[Any]], Any]:
-    """The results for tensors on the CPU, by its kernel at once."""
-    kernel = traced.kernel_for(torch_memory.HOST)
+    """The results for tensors on the CPU, by its kernel at once, compiled at the first of these calls: those with
+    gradients run another one, which gives what is kept for them, too."""
+    target, kernels = torch_memory.HOST, traced.kernels
     made = tensor_of if any(t.dtype == "bfloat16" for t in traced.outputs) else torch.from_numpy
 
     def compute(tensors: Sequence[Any]) -> Any:
@@ -104,6 +105,7 @@ def _compute_here(traced: TracedRoutine) -> Callable[[Sequence[Any]], Any]:
             arrays = [(t.detach() if t.requires_grad else t).numpy() for t in tensors]
         except RuntimeError:  # not memory as it is: the negative of it
             return NotImplemented
+        kernel = kernels.get(target) or traced.kernel_for(target)
         return [made(a) for a in kernel(*arrays)]
 
     return compute
