@@ -25,8 +25,8 @@ from autodiff.turning.borders import by_borders
 from autodiff.turning.cotangent import Support
 from autodiff.turning.destinations import Destinations, destinations_of, in_bounds
 from autodiff.turning.known import IN_RUNS, split_of
-from autodiff.turning.open_rows import scattered
 from autodiff.turning.nothing import is_nothing
+from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
 from autodiff.turning.sent import Sent, extent_of
 from autodiff.turning.usual_sizes import usually

@@ -1,7 +1,7 @@
 """Summands of adjoints that are 0 at every element: those of parts that are put together, of which nobody reads some.
 
-The adjoint of `te.stack([a, b, c])[::2]` is 0 where `b` was put. Without that sum the steps of a loop in Python of which
-some are looked at have the same adjoints, and are compiled once.
+The adjoint of `te.stack([a, b, c])[::2]` is 0 where `b` was put. Without that sum the steps of a loop in Python of
+which some are looked at have the same adjoints, and are compiled once.
 """
 
 from __future__ import annotations

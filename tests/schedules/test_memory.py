@@ -106,6 +106,29 @@ def test_columns_are_reduced_whatever_their_number() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def unrolled_rows(term: Any, rows: int, columns: int = 100) -> list[int]:
+    """How many rows of a sum along columns are written out, for each loop that is."""
+    x = te.placeholder((rows, columns), name="x")
+    loops = te.build([x], te.compute((rows, columns), lambda i, j: term(x[i, j])).sum(axis=0)).loop_nest()
+    return [int(last) + 1 for last in re.findall(r"unrolled \S*_i in \[0, (\d+)\]", loops)]
+
+
+def test_rows_that_are_added_at_once_leave_no_rest_and_are_few_where_terms_are_long() -> None:
+    assert unrolled_rows(lambda v: v, 90) == [9]
+    assert unrolled_rows(lambda v: v, 97) == [8]
+    assert unrolled_rows(lambda v: te.log(1 + te.exp(te.sin(v) * te.cos(v))), 90) == [2]
+
+
+def test_columns_are_shared_by_threads_only_where_blocks_of_rows_are_too_few() -> None:
+    x = te.placeholder((100_000, 100), name="x")
+    with assuming({"cores": 2}):
+        text = str(te.Schedule(x.sum(axis=0).named("s")).auto(target="x86-64-v4"))
+    (blocks,), (tasks,) = (
+        re.findall(rf"for {loop} < (\d+){rest}:", text) for loop, rest in (("block", ""), ("f0", ", parallel"))
+    )
+    assert tasks == blocks, text
+
+
 def test_a_large_cheap_stage_is_computed_again_and_a_dear_one_is_not() -> None:
     def program(function: Any) -> list[te.Tensor]:
         stage = te.compute((4096, 1024), lambda i, j: function(x[i, j]), name="stage")

@@ -62,6 +62,7 @@ LONG_STEP = 8  # operations of a step, around which a loop takes little time if 
 MOST_WRITTEN = 512  # operations of the steps that are written out: for more, what a loop costs does not count
 FEW_UNROLLED = 4  # where each step has to look for the end of a row that may be anywhere
 ROWS, COLUMNS = 8, 2048  # of a reduction along columns, at a time
+LEAST_ROWS, TERMS_TOGETHER = 2, 64  # fewer of them where their terms are so many operations
 ROWS_ALIKE = 4  # that are divided by the same numbers
 SHORT_ROW = 128  # elements
 LEAST_WITHIN = 64  # operations in an iteration of loops made one: quotients by sizes that are not known tell its place
@@ -423,12 +424,14 @@ class GroupLoops:
         self._cut(root, "init", vector, [names[a] for a in root.axes])
         name, sums = names[vector], [names[a] for a in root.reduction.axes]
         width, extent = self._width(root), number(vector.extent) or 1
-        share = -(-extent // self.machine.cores) if threads else extent
+        others = [names[a] for a in root.axes if a is not vector]
+        is_shared = threads and points([a for a in root.axes if a is not vector]) < self.machine.cores
+        share = -(-extent // self.machine.cores) if is_shared else extent
         most = self.machine.choose("columns", COLUMNS, root.name)
         block = width * -(-max(1, min(share, most)) // width)
         task, inside, outer, lane = (_free(root, f"{name}_{end}") for end in "tbov")
         row, rounds = (_free(root, f"{sums[-1]}_{end}") for end in "io")
-        rows = self.machine.choose("rows", ROWS, root.name)
+        rows = self.machine.choose("rows", self._rows_together(root), root.name)
         self.say(
             Split(stage=root.name, loop=name, outer=task, inner=inside, factor=block),
             Split(stage=root.name, loop=inside, outer=outer, inner=lane, factor=width),
@@ -436,7 +439,6 @@ class GroupLoops:
             Split(stage=root.name, loop=sums[-1], outer=rounds, inner=row, factor=rows),
             Unroll(stage=root.name, loop=row),
         )
-        others = [names[a] for a in root.axes if a is not vector]
         steps = [*sums[:-1], rounds]
         self.say(Reorder(stage=root.name, loops=(*others, task, *steps, outer, row, lane)))
         fusing, (whole,) = fused(root.name, [*others, task], "f")
@@ -444,6 +446,15 @@ class GroupLoops:
         if threads:
             self.say(Parallel(stage=root.name, loop=whole))
         return whole
+
+    def _rows_together(self, root: Compute) -> int:
+        """How many rows are added to a vector of the results at once: fewer where a term takes longer than to bring and
+        store what is added to, and as many as leave no rest, which would be there once more."""
+        assert root.reduction is not None
+        usual = max(LEAST_ROWS, min(ROWS, TERMS_TOGETHER // max(1, self.costs.element[root])))
+        extent = number(root.reduction.axes[-1].extent) or usual
+        near = (*range(usual, usual + usual // 4 + 1), *range(usual - 1, usual // 2, -1))
+        return next((n for n in near if extent % n == 0), usual)
 
     def _written_out(self, root: Compute, axis: Axis, inner: list[str]) -> list[str]:
         """The loops inside, and around them a short one that is written out: what chooses by it is decided then."""
