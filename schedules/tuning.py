@@ -17,8 +17,10 @@ __all__ = ["QUICK", "Choices", "Tunable", "parameters_of", "search", "settled"]
 
 Choices = Mapping[str, int]
 
-# Loop bodies of a few vectors: there is less code to make.
-QUICK: Choices = {"unroll": 1, "tile_rows": 4, "tile_vectors": 1, "vectors": 1, "rows": 2, "lanes": 1}
+# Loop bodies of a few vectors, and scans in one piece: there is less code to make.
+QUICK: Choices = {
+    "unroll": 1, "tile_rows": 4, "tile_vectors": 1, "vectors": 1, "rows": 2, "lanes": 1, "forgotten": 1 << 62,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,8 @@ class Clock:
         for middle, spans in self._between:
             starts = [op for op in spans.of if self._starts(op, up=True)]
             found += [self._usual[op][0] - (spans.of[op][0] - middle.begin) for op in starts]
-            begins = [(op, span[0]) for part in (spans.of, spans.read) for op, span in part.items()]
+            read = {op: span for op, span in spans.read.items() if not self._goes(op, up=True)}
+            begins = [(op, span[0]) for part in (spans.of, read) for op, span in part.items()]
             found += [self.line.timed[op].begin - (begin - middle.begin) for op, begin in begins]
         windows = [begin for begin, _ in self._inside(self._between[0][0]).values()]
         return max(found + windows + self._of_points(up=False))
@@ -221,7 +222,8 @@ class Clock:
         for middle, spans in self._between:
             starts = [op for op in spans.of if self._starts(op, up=False)]
             found += [self._usual[op][1] - (spans.of[op][1] - middle.end) for op in starts]
-            ends = [(op, span[1]) for part in (spans.of, spans.read) for op, span in part.items()]
+            read = {op: span for op, span in spans.read.items() if not self._goes(op, up=False)}
+            ends = [(op, span[1]) for part in (spans.of, read) for op, span in part.items()]
             found += [self.line.timed[op].end - (end - middle.end) for op, end in ends]
         windows = [end for _, end in self._inside(self._between[0][0]).values()]
         return min(found + windows + self._of_points(up=True))
@@ -240,12 +242,19 @@ class Clock:
         return span[0] > NEAR_ENDS or span[1] < self.ticks - NEAR_ENDS
 
     def _starts(self, op: Operation, *, up: bool) -> bool:
-        """Whether it matters that a stage is unlike the others where it starts upwards or down.
+        """Whether it matters that a stage is unlike the others where a turn starts, upwards or down.
 
         Where a scan ends, it is a choice that its own steps make, which costs little.
         """
+        return not self.line.timed[op].is_scan or self._goes(op, up=up)
+
+    def _goes(self, op: Operation, *, up: bool) -> bool:
+        """Whether a stage is a scan that goes upwards or down.
+
+        Steps before the first one that are read of it are read where the program does not use them.
+        """
         timed = self.line.timed[op]
-        return not timed.is_scan or self.line.is_up(timed.turn) == up
+        return timed.is_scan and self.line.is_up(timed.turn) == up
 
     def _of_points(self, *, up: bool) -> list[int]:
         """Where the steps that are read at the end of a turn begin, if more than those that go to the next segment."""

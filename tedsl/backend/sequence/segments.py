@@ -332,9 +332,12 @@ def _plus(axis: Axis, steps: int | Expr) -> Expr:
 
 
 def _steps(tensor: Tensor, dim: int, begin: int | Expr, count: int) -> Tensor:
-    """Some steps of a tensor."""
-    if count == number(tensor.extents[dim]):
+    """Some steps of a tensor; before its first and after its last one are steps that nobody uses."""
+    length = number(tensor.extents[dim]) or 0
+    if count == length:
         return tensor
     axes = fresh_axes((*tensor.extents[:dim], Const(count, INT32), *tensor.extents[dim + 1 :]))
-    indices = tuple(_plus(a, begin) if d == dim else a for d, a in enumerate(axes))
-    return Compute(name=f"{tensor.name}_left", axes=axes, bodies=(Read(tensor, indices),)).output()
+    step = _plus(axes[dim], begin)
+    if not isinstance(begin, Expr) and (begin < 0 or begin + count > length):
+        step = clip(step, 0, length - 1)
+    return Compute(name=f"{tensor.name}_left", axes=axes, bodies=(Read(tensor, _with(axes, dim, step)),)).output()

@@ -385,6 +385,13 @@ def test_gradients_of_observed_steps_go_back_through_the_cache() -> None:
         np.testing.assert_allclose(found, want, rtol=1e-4)
 
 
+def test_scans_stay_in_one_piece_where_compiling_soon_matters() -> None:
+    """`opt="fast"` took as long to compile as the default: each piece of time is code of its own."""
+    inputs, outputs = heat(8192, 400)
+    again = [any(c.again for c in te.build(inputs, outputs, opt=opt).program.calls) for opt in ("default", "fast")]
+    assert again == [True, False]
+
+
 def sine(steps: int) -> Made:
     """Functions that take many instructions, of each state."""
     k = te.placeholder((64,), name="k")
