@@ -21,15 +21,25 @@ from dataclasses import replace
 from itertools import pairwise
 
 from schedules.merging import LARGEST, Merging, moved, product
-from schedules.sizes import typical
+from schedules.sizes import PLENTY, typical
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import naturals
+from tedsl.analysis.points import is_data_free, values_at
+from tedsl.analysis.sizes import vars_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.tensor import Compute, Placeholder, Tensor
-from tedsl.lang.traverse import free_axes, operations_between, reads_of, rebuild_all, substitute_all, topological
+from tedsl.lang.traverse import (
+    conjuncts,
+    free_axes,
+    operations_between,
+    reads_of,
+    rebuild_all,
+    substitute_all,
+    topological,
+)
 
 __all__ = ["MANY", "interleaved"]
 
@@ -55,7 +65,7 @@ def interleaved(
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
         return None
     rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], most, weighted=True)
-    if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in op.reads):
+    if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in _often_read(op)):
         rows, found = _on_rows(inputs, list(found), most, weighted=False)
     if not any(
         _moves(read, p, shifts) or (shifts and _is_long(op, read, p))
@@ -120,7 +130,7 @@ def _on_rows(
             r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows, most)
         }
         more = more or {
-            r.tensor for op in stages for r in op.reads if r.tensor in rows and _needs_pixels(r, op, found[op])
+            r.tensor for op in stages for r in _often_read(op) if r.tensor in rows and _needs_pixels(r, op, found[op])
         }
         if not more:
             return rows, found
@@ -202,11 +212,12 @@ def _walks(op: Compute, pair: _Pair, rows: set[Tensor], *, weighted: bool) -> bo
     """Whether a stage reads along rows wherever it reads by these loops, if it does.
 
     One that sums nothing may also read what all channels of a pixel share, or all pixels, but only at places inside.
+    What is read for small pictures alone is not asked.
     """
     both = {pair.pixel, pair.channel}
     if pair.is_result and both.isdisjoint(free_axes(op.bodies)):
         return True
-    reads = [r for r in op.reads if not both.isdisjoint(free_axes(r.indices))]
+    reads = [r for r in _often_read(op) if not both.isdisjoint(free_axes(r.indices))]
     along = {r for r in reads if r.tensor in rows and _is_along(r, pair)}
     if not along or any(reads_of(r.indices) for r in reads):
         return False
@@ -214,6 +225,37 @@ def _walks(op: Compute, pair: _Pair, rows: set[Tensor], *, weighted: bool) -> bo
         return all(r in along or (weighted and _is_weight(r, op, pair)) for r in reads)
     others = [r for r in reads if r not in along]
     return all(r.tensor not in rows and len(both.intersection(free_axes(r.indices))) == 1 for r in others)
+
+
+def _often_read(op: Compute) -> Sequence[Read]:
+    """What an operation reads where sizes that are not known are as they usually are."""
+    known: Sequence[Read] | None = vars(op).get(_OFTEN)
+    if known is None:
+        reduce = op.reduction
+        is_empty = reduce is not None and any(_held(c) is False for c in conjuncts(reduce.where))
+        known = vars(op)[_OFTEN] = () if is_empty else reads_of(_chosen(op.bodies))
+    return known
+
+
+_OFTEN = "_often_read"  # where an operation has them
+
+
+def _held(condition: Expr) -> bool | None:
+    """Whether a condition on sizes alone holds where they are as they usually are; None for any other."""
+    sizes = vars_of(condition)
+    if not sizes or free_axes(condition) or not is_data_free((condition,)):
+        return None
+    return bool(values_at([condition], {}, dict.fromkeys(sizes, PLENTY))[0])
+
+
+def _chosen(bodies: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Bodies without what is chosen for unusual sizes."""
+
+    def rule(node: Expr) -> Expr:
+        held = _held(node.args[0]) if isinstance(node, Apply) and node.fn is Fn.SELECT else None
+        return node if held is None or not isinstance(node, Apply) else node.args[1 if held else 2]
+
+    return rebuild_all(bodies, rule)
 
 
 def _is_weight(read: Read, op: Compute, pair: _Pair) -> bool:
@@ -250,6 +292,8 @@ def _is_shifted(index: Expr, pixel: Axis) -> bool:
     pending, found = [index], False
     while pending:
         node = pending.pop()
+        if pixel not in set(free_axes(node)):
+            continue
         form = affine_of(node)
         if form is not None and form.is_linear:
             factor = form.terms.get((pixel,), 0)

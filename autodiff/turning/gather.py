@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from math import prod
 
 from autodiff.integers.conditions import NonNegative, Zero, substituted
@@ -29,16 +30,24 @@ from autodiff.turning.nothing import is_nothing
 from autodiff.turning.open_rows import scattered
 from autodiff.turning.reached import Reached, at_solution
 from autodiff.turning.sent import Sent, extent_of
-from autodiff.turning.usual_sizes import usually
+from autodiff.turning.usual_sizes import CaseOfSizes, by_sizes
+from tedsl.analysis.affine import affine_of
+from tedsl.analysis.facts import naturals
 from tedsl.lang import functions as fn
 from tedsl.lang.compute import compute_tensors
+from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Read, Reduce
+from tedsl.lang.extents import number
+from tedsl.lang.intervals import range_of
 from tedsl.lang.operators import Fn
+from tedsl.lang.polynomials import Affine
 from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.tensor import Scan, Tensor
-from tedsl.lang.traverse import reads_of, substitute_all, topological
+from tedsl.lang.traverse import conjuncts, reads_of, substitute_all, topological
 
 __all__ = ["adjoint_of_read", "gather_expression"]
+
+ORDERS = (Fn.LT, Fn.LE, Fn.GT, Fn.GE)
 
 
 def adjoint_of_read(
@@ -91,10 +100,13 @@ def adjoint_of_read(
     if _is_sparse(answer):
         answer = answer_of(_with_stored_value(read, f"{name}_values"), tuple(shape), compact=True)
     support = _support(answer, name) if prefix else None
-    usual = usually(answer)
-    if usual is not None:
-        how = f"{_summary(usual[1].found)}; {_summary(answer.found)} where not {usual[0]}"
-        return Contribution(_by_sizes(*usual, answer, name), "gather", how, answer, known, support)
+    cases = by_sizes(answer)
+    if cases is not None:
+        usual, *others = cases
+        how = "; ".join(
+            [_summary(usual.answer.found), *(f"{_summary(c.answer.found)} where {c.condition}" for c in others)]
+        )
+        return Contribution(_chosen(cases, answer, name), "gather", how, answer, known, support)
     how = _summary(answer.found) + (", over other axes" if changed else "")
     made = _combined(answer, name)
     if is_nothing(made):
@@ -198,12 +210,16 @@ def _in_order(order: Destinations, elements: Sequence[Axis]) -> Expr | None:
     return total
 
 
-def _by_sizes(large: Expr, usual: Answer, answer: Answer, name: str) -> Tensor:
-    """What the usual answer says where sizes are large enough for it, else what holds for all of them."""
-    axes = fresh_axes(answer.shape)
-    there = _total(usual, axes, name, (large,))
-    elsewhere = _total(answer, axes, f"{name}_short", (fn.logical_not(large),))
-    return compute_tensors(axes, (fn.select_node(large, there, elsewhere),), name)[0]
+def _chosen(cases: Sequence[CaseOfSizes], answer: Answer, name: str) -> Tensor:
+    """What the cases of an answer say for the sizes that there are, the usual ones first."""
+    axes = fresh_axes(cases[0].answer.shape)
+    total: Expr | None = None
+    for k, case in reversed(list(enumerate(cases))):
+        part = f"{name}_short_{k}" if k else name
+        value = _total(case.answer, axes, part, (case.condition,), narrow=cases[-1].answer is not answer)
+        total = value if total is None else fn.select_node(case.condition, value, total)
+    assert total is not None
+    return compute_tensors(axes, (total,), name)[0]
 
 
 def _combined(answer: Answer, name: str) -> Tensor:
@@ -215,14 +231,19 @@ def _combined(answer: Answer, name: str) -> Tensor:
     return compute_tensors(axes, (_total(answer, axes, name),), name)[0]
 
 
-def _total(answer: Answer, axes: tuple[Axis, ...], name: str, known: Sequence[Expr] = ()) -> Expr:
-    """All gathers at one element; sums of them are stages of their own, which ask for what is `known` there."""
+def _total(
+    answer: Answer, axes: tuple[Axis, ...], name: str, known: Sequence[Expr] = (), *, narrow: bool = False
+) -> Expr:
+    """All gathers at one element; sums of them are stages of their own, which ask for what is `known` there.
+
+    `narrow`: those of an end are as wide as conditions leave them; else they are written out where they are read.
+    """
     gathers = joined_phases(answer.found.gathers, len(answer.positions))
     total: Expr | None = None
     for group in _disjoint_groups(gathers):
         chain: Expr = Const(0.0, answer.read.value.dtype)
         for g in reversed(group):
-            member, value = _element(answer, g, axes, f"{name}_{gathers.index(g)}", known)
+            member, value = _element(answer, g, axes, f"{name}_{gathers.index(g)}", known, narrow=narrow)
             chain = fn.select_node(member, value, chain)
         total = chain if total is None else total + chain
     assert total is not None
@@ -230,7 +251,7 @@ def _total(answer: Answer, axes: tuple[Axis, ...], name: str, known: Sequence[Ex
 
 
 def _element(
-    answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str, known: Sequence[Expr] = ()
+    answer: Answer, g: Gather, axes: tuple[Axis, ...], name: str, known: Sequence[Expr] = (), *, narrow: bool = False
 ) -> tuple[Expr, Expr]:
     """(whether the gather has something for the element `axes`, what): a read of its stage when there is a sum."""
     if g.direct:
@@ -247,8 +268,38 @@ def _element(
     if not g.loops and isinstance(answer.read.value, Read | Const):
         return member, body_of(answer, g, place)
     own = fresh_axes(tuple(expression_of(n, {}) for _, n in g.axes))
-    (part,) = compute_tensors(own, (body_of(answer, g, own, [*known, *_unseen(answer, own)]),), name)
+    body = body_of(answer, g, own, [*known, *_unseen(answer, own)])
+    if few := _few(body, own) if narrow else {}:
+        short: dict[Expr, Axis] = {a: Axis(a.name, Const(n, INT32)) for a, n in few.items()}
+        inside = [short[a] < extent_of(a) for a in own if a in few]
+        member = reduce(fn.logical_and, (e < few[a] for e, a in zip(place, own, strict=True) if a in few), member)
+        (body,) = substitute_all((body,), short)
+        assert isinstance(body, Reduce)
+        body = Reduce(body.reducer, body.values, body.axes, reduce(fn.logical_and, inside, body.where), body.index)
+        own = tuple(short.get(a, a) for a in own)
+    (part,) = compute_tensors(own, (body,), name)
     return member, Read(part, place)
+
+
+def _few(body: Expr, axes: Sequence[Axis]) -> dict[Expr, int]:
+    """Of loops whose length is not known, behind how many iterations conditions of a sum leave no term."""
+    found: dict[Expr, int] = {}
+    for part in conjuncts(body.where) if isinstance(body, Reduce) else ():
+        for form in _forms_of(part):
+            for axis in axes:
+                if form.terms.get((axis,), 0) == -1 and number(axis.extent) is None and form.constant >= 0:
+                    rest = form.without(axis)
+                    if all(c < 0 and all(range_of(a)[0] >= 0 for a in m) for m, c in rest.terms.items()):
+                        found[axis] = min(found.get(axis, form.constant + 1), form.constant + 1)
+    return found
+
+
+def _forms_of(condition: Expr) -> Sequence[Affine]:
+    """What is at least 0 where a comparison of loops holds."""
+    if not isinstance(condition, Apply) or condition.fn not in ORDERS:
+        return ()
+    left, right = map(affine_of, condition.args)
+    return () if left is None or right is None else naturals(condition.fn, left - right)[0]
 
 
 def _unseen(answer: Answer, own: Sequence[Axis]) -> list[Expr]:

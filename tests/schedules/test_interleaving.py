@@ -309,3 +309,26 @@ def test_unknown_rows_beside_what_channels_share() -> None:
     for shape in ((1, 1, 3), (3, 7, 3), (20, 33, 3)):
         a, b = np.random.default_rng(0).random(shape, "float32"), np.arange(3, dtype="float32")
         np.testing.assert_array_equal(kernel(a, b), (a - b) * 2)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "wrap"])
+def test_gradients_of_windows_over_unknown_rows_move_along_them(mode: str) -> None:
+    """What is there for small pictures alone reads out of rows, and all places are known to lie inside."""
+    h, w = te.var("h"), te.var("w")
+
+    def gradient(height: Any, width: Any) -> tuple[list[te.Tensor], te.Tensor]:
+        x, g, head = images(height, width), place("g", 5, 5), place("head", height, width, 3)
+        y = te.compute(x.shape, lambda i, j, c: te.sum(lambda u, v: x.at(i + u - 2, j + v - 2, c, mode=mode) * g[u, v]))
+        (dx,) = te.differentiate([y], [x], head=[head])
+        return [x, g, head], dx
+
+    inputs, dx = gradient(h, w)
+    kernel = te.build(inputs, dx)
+    assert not kernel.core.facts.checks_indices
+    assert kernel.core.facts.merging is not None
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1), (2, 9), (9, 2), (3, 5), (4, 4), (5, 5), (6, 17), (9, 41)):
+        fixed, want = gradient(*shape)
+        arrays = rng.random((*shape, 3), "float32"), rng.random((5, 5), "float32"), rng.random((*shape, 3), "float32")
+        expected = te.interpret(want, dict(zip(fixed, arrays, strict=True)))
+        np.testing.assert_allclose(kernel(*arrays), expected, rtol=1e-5, atol=1e-5, err_msg=str(shape))
