@@ -15,19 +15,21 @@ from tedsl.lang.extents import same_extent, two_of_a_name
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.operators import Fn
 from tedsl.lang.tensor import Shape, Tensor
-from tedsl.lang.titles import takes_variables
+from tedsl.lang.titles import takes_variables, takes_variables_only
 
 __all__ = ["broadcast_shapes", "broadcast_to", "element_at", "elementwise", "expression_operator", "where"]
 
 _ZERO = Const(0, INT32)
+_NAMES = {Fn.AND: "logical_and", Fn.OR: "logical_or", Fn.NOT: "logical_not"}  # the others are called as they print
 
 
-@takes_variables
+@takes_variables_only
 def elementwise(f: Fn, *operands: Any) -> Any:
     """`f` on tensors element by element; a scalar expression when only scalars and 0-rank tensors meet one."""
     if f is Fn.CAST:
         return _cast(*operands)
-    what = f"te.{f.value}"
+    name = _NAMES.get(f, f.value)
+    what = f"te.{name}"
     tensors = [o for o in operands if isinstance(o, Tensor)]
     if f is Fn.POW and type(operands[1]) is int and operands[1] == 2 and tensors and tensors[0].dtype is BOOL:
         operands = operands[0], Const(2, INT8)  # NumPy makes it a square, which of bools is int8
@@ -38,7 +40,7 @@ def elementwise(f: Fn, *operands: Any) -> Any:
     for operand in operands:
         scalar_operand(operand, what)
     shape = broadcast_shapes(tensors, what)
-    return tensor_of(shape, lambda *axes: fn.apply(f, *(element_at(o, axes) for o in operands)), f.value)
+    return tensor_of(shape, lambda *axes: fn.apply(f, *(element_at(o, axes) for o in operands)), name)
 
 
 def _cast(x: Tensor, dtype: object) -> Tensor:
@@ -97,6 +99,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
 
 
 @own_arguments()
+@takes_variables
 def where(cond: Any, a: Any = None, b: Any = None) -> Any:
     """`a` where `cond`, else `b`, with broadcasting; the same as te.select."""
     if a is None and b is None:

@@ -26,7 +26,7 @@ from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.reshaping import ravel
 from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.titles import takes_variables
+from tedsl.lang.titles import takes_variables, takes_variables_only
 from tedsl.lang.traverse import free_axes
 
 __all__ = ["Places", "Slice", "getitem", "parsed", "slice_axis", "slice_outside", "take", "take_along_axis"]
@@ -52,7 +52,7 @@ class Slice:
 Dim = Slice | Tensor | Expr | None
 
 
-@takes_variables
+@takes_variables_only
 def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     """NumPy's basic indexing, and indexing by integer arrays (constants) and tensors.
 

@@ -19,7 +19,7 @@ from tedsl.lang.reshaping import ravel
 from tedsl.lang.scan import scan
 from tedsl.lang.shaping import diagonal
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.titles import takes_variables
+from tedsl.lang.titles import takes_variables, takes_variables_only
 
 __all__ = ["cumprod", "cumsum", "mean", "reduction", "trace", "widened_float"]
 
@@ -36,7 +36,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 def reduction(kind: str) -> Any:
     """The whole-tensor form of a builtin reducer."""
 
-    @takes_variables
+    @takes_variables_only
     def reduce(x: Any, axis: Any = None, keepdims: bool = False, **options: Any) -> Tensor:
         given = {name: value for name, value in options.items() if value is not None}
         _check_options(kind, given)

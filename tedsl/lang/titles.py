@@ -1,7 +1,7 @@
 """The names of operations: given with `name=`, given later by `.named()`, or taken from the user's variables.
 
-A whole-tensor function makes several operations. Only the one that it returns takes the variable's name, before anybody
-has seen it; all others, and all that was there before, keep theirs.
+A whole-tensor function makes several operations. Only the one that it returns takes the variable's name, or that of the
+function, before anybody has seen it; all others, and all that was there before, keep theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,16 @@ from tedsl.lang.tensor import (
 )
 from tedsl.lang.variables import Variables, variables_of
 
-__all__ = ["Title", "check_not_renamed", "name_results", "named", "takes_variables", "titled"]
+__all__ = [
+    "Title",
+    "check_not_renamed",
+    "name_after",
+    "name_results",
+    "named",
+    "takes_variables",
+    "takes_variables_only",
+    "titled",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,12 +81,20 @@ def titled(name: Any, default: str, what: str) -> Title:
 
 
 def takes_variables(function: F) -> F:
-    """The function; what it makes for a caller who stores it in a variable is called like the variable."""
+    """The function; what it makes is called like the variable that its caller stores it in, else like the function."""
+    return _storing(function, function.__name__)
 
+
+def takes_variables_only(function: F) -> F:
+    """The function; what its caller stores in no variable keeps the name that it was made with."""
+    return _storing(function, None)
+
+
+def _storing(function: F, own: str | None) -> F:
     @wraps(function)
     def storing(*args: Any, **given: Any) -> Any:
         variables = variables_of(sys._getframe(1))
-        first = 0 if variables is None else next(NUMBERS)
+        first = next(NUMBERS)
         try:
             result = function(*args, **given)
         except TypeError:
@@ -85,9 +102,23 @@ def takes_variables(function: F) -> F:
             raise
         if variables is not None:
             name_results(result, variables, first)
+        elif own is not None:
+            name_after(own, result, args, first)
         return result
 
     return storing  # type: ignore[return-value]
+
+
+def name_after(own: str, result: Any, sources: Iterable[Any], first: int) -> None:
+    """Call a result like the function that made it of `sources`, of operations since `first`.
+
+    Not where its name says that, or which part or view of a source it is: `x_T`.
+    """
+    if not isinstance(result, Tensor) or f"_{own}_" in f"_{result.name}_":
+        return
+    named = [s for s in sources if isinstance(s, Tensor) and result.name.startswith(f"{s.name}_")]
+    if not any(s is t for s in named for t in result.op.inputs):
+        _call(result, own, first)
 
 
 def name_results(result: Any, variables: Variables, first: int) -> None:

@@ -24,7 +24,7 @@ from tedsl.lang.expr import Axis, Const, Expr, Read
 from tedsl.lang.indexing import Places, Slice, of_numpy, parsed
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.titles import takes_variables
+from tedsl.lang.titles import takes_variables_only
 
 __all__ = ["updated"]
 
@@ -47,7 +47,7 @@ _WAYS: dict[str, tuple[Callable[[Any, Any], Any], str, Callable[[Any], Any]]] = 
 }
 
 
-@takes_variables
+@takes_variables_only
 def updated(x: Tensor, items: tuple[Any, ...], way: str, value: Any) -> Tensor:
     """`x` with `value` at the places that `items` name, as `way` puts it there."""
     what = f"{x.name}.at[...].{way}"

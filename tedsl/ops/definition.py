@@ -21,7 +21,8 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_layout
 from tedsl.lang.foreign import has_elements
 from tedsl.lang.structure import same_program, structural_key
-from tedsl.lang.tensor import Constant, Extern, Placeholder, Tensor, tell_of_arrays
+from tedsl.lang.tensor import NUMBERS, Constant, Extern, Placeholder, Tensor, tell_of_arrays
+from tedsl.lang.titles import name_after
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.purity import called, has_extern, watched
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
@@ -147,6 +148,7 @@ def effects_of(outputs: Sequence[Tensor]) -> str | None:
 
 def inlined(signature: Signature, template: Template, author: Author, inputs: Sequence[Tensor]) -> Any:
     """What the function returns for tensors, its results with the derivatives that the author gave."""
+    first = next(NUMBERS)
     try:
         returned = map_leaves(signature.called(template, inputs), "result", whole)
     except Exception as error:
@@ -162,6 +164,8 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
                 raise
             raise _with_notes(told, error) from None
         raise _with_notes(TypeError(f"{signature.name} at {user_location()}: {misfit}"), error) from error
+    if signature.is_ours and signature.label is None:
+        name_after(signature.name, returned, inputs, first)
     found: list[Tensor] = []
 
     def at() -> str:

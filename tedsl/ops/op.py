@@ -27,7 +27,7 @@ from tedsl.lang.keywords import own_arguments
 from tedsl.lang.pickling import by_name
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.titles import takes_variables
+from tedsl.lang.titles import takes_variables_only
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
@@ -137,10 +137,7 @@ class Op(Rich):
         self._definitions: dict[Template, Definition] = {}
         self._prepared: dict[Any, Callable[..., Any]] = {}
         self._numbers = NumbersSeen()
-        is_ours = str(getattr(function, "__module__", "")).startswith(
-            "tedsl."
-        )  # whose names say nothing to its callers
-        self._on_tensors = takes_variables(self._inlined) if is_ours else self._inlined
+        self._on_tensors = takes_variables_only(self._inlined) if self.signature.is_ours else self._inlined
         if "out" in self.signature.parameters.parameters:
             raise TypeError(f"{self.signature.title}: the parameter 'out' has a meaning of its own; name it otherwise")
         self._has_mode = "mode" in self.signature.parameters.parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tedsl import random
+from tedsl.lang.titles import takes_variables
 from tedsl.ops import language as te
 from tedsl.ops.arguments import check_float, refuse
 from tedsl.ops.op import op
@@ -12,11 +13,13 @@ from tedsl.ops.op import op
 __all__ = ["dropout", "random_bits", "uniform"]
 
 
+@takes_variables
 def random_bits(shape: Any, seed: Any) -> te.Tensor:
     """Random uint32: jax.random.bits(jax.random.key(seed), shape), for fewer than 2^32 elements."""
     return random.bits(seed, shape)
 
 
+@takes_variables
 def uniform(shape: Any, seed: Any, low: float = 0.0, high: float = 1.0) -> te.Tensor:
     """Random float32 from low to below high: low + (high - low) jax.random.uniform(jax.random.key(seed), shape)."""
     return random.uniform(seed, shape, low, high)

@@ -78,6 +78,9 @@ class Signature:
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
+        self.is_ours = str(getattr(function, "__module__", "")).startswith(
+            "tedsl."
+        )  # its names mean nothing to callers
         self.parameters = inspect.signature(function)
         self._templates: dict[tuple[Any, ...], Template] = {}
 

@@ -120,7 +120,7 @@ PAGES: dict[str, Callable[[], Any]] = {
     "gradients": of_gradients, "explanation": lambda: of_gradients().explain(), "schedule": of_schedule,
     "stage": lambda: of_schedule()["conv"], "kernel": of_kernel, "stats": of_stats, "work": lambda: te.work(layer()[2]),
     "report": of_report, "check": of_failure, "inversion": of_inversion,
-    "op": of_op, "op not called": lambda: te.ops.group_norm, "jit": of_jit, "train step": of_step,
+    "op": of_op, "op not called": lambda: te.op(te.ops.group_norm.function), "jit": of_jit, "train step": of_step,
 }  # fmt: skip
 
 
