@@ -9,6 +9,7 @@ from schedules.placing.sliding import moves_along
 from schedules.plan import Plan
 from tedsl.analysis.rounds import near_place
 from tedsl.lang.expr import Read
+from tedsl.lang.extents import number
 from tedsl.lang.tensor import Operation
 
 __all__ = ["mirrored_windows"]
@@ -17,7 +18,8 @@ __all__ = ["mirrored_windows"]
 def mirrored_windows(plan: Plan, places: Mapping[str, Placement]) -> dict[Operation, frozenset[int]]:
     """The stages of which less than all is there, and read at mirrored places along dimensions that move: these.
 
-    What is written out where it is read moves with whatever its readers do, along rows.
+    What is written out where it is read moves with whatever its readers do, along rows. Of known sizes one knows just
+    what a part needs, so that only what slides has to move evenly.
     """
     if all(place.kind != "at" for place in places.values()):
         return {}
@@ -27,6 +29,8 @@ def mirrored_windows(plan: Plan, places: Mapping[str, Placement]) -> dict[Operat
         mirrored = set() if place.kind == "root" else _mirrored(plan, name)
         if mirrored and place.kind == "at":
             loops = around(plan, places, place.consumer, place.loop)
+            if place.store is None:
+                mirrored = {dim for dim in mirrored if number(op.outputs[0].extents[dim]) is None}
             alone = [(consumer, level) for consumer, level in loops if len(level.origin) == 1]
             mirrored = {dim for dim in mirrored if any(moves_along(plan, name, dim, [loop]) for loop in alone)}
         elif mirrored:

@@ -57,9 +57,10 @@ class _Clock:
         return logical_and(after, before) if first > 0 and last < self.steps else after if first > 0 else before
 
     def is_part(self) -> bool:
-        """Whether it leaves out so many steps that it matters."""
+        """Whether it leaves out so many steps that it matters, and has none before the first step or after the last."""
         first = (number(self.axis.begin) or 0) + self.lag
-        return max(first, self.steps - first - (number(self.axis.extent) or 0)) > LAG
+        after = self.steps - first - (number(self.axis.extent) or 0)
+        return min(first, after) >= 0 and max(first, after) > LAG
 
 
 class _Rewriter:

@@ -625,6 +625,18 @@ def test_a_remainder_of_steps_is_a_segment_of_its_own_where_a_result_goes_back()
     assert len(cut.alike) == len(cut.segments) - 3
 
 
+def test_stages_behind_a_scan_keep_their_values_of_before_its_first_step() -> None:
+    """What chose by the state of three steps before, or by `start` in the first three, lost it there."""
+    start, w = te.placeholder((3,), "float64", name="start"), te.placeholder((STEPS, 3), "float64", name="w")
+
+    def step(y: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
+        k = te.reduce_axis(3, name="k")
+        return 0.5 * w[t, i] + te.max(te.select(t < 3, start[k], y[t - 3, k]) * w[t, k], axis=k)
+
+    y = te.scan((STEPS, 3), step, dtype="float64", name="y")
+    in_segments(([start, w], [y, *te.differentiate((y**2).sum(), [start, w])]))
+
+
 def test_few_steps_are_not_cut() -> None:
     with pytest.raises(NotAlongTime, match="its 9 steps are too few"):
         clock_of(wave(9))
