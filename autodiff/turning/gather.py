@@ -108,10 +108,10 @@ def adjoint_of_read(
         )
         return Contribution(_chosen(cases, answer, name), "gather", how, answer, known, support)
     how = _summary(answer.found) + (", over other axes" if changed else "")
-    made = _combined(answer, name)
-    if is_nothing(made):
+    gathered = _combined(answer, name)
+    if is_nothing(gathered):
         return Contribution(None, "zero", "what comes back is 0 at every element")
-    return Contribution(made, "gather", how, answer, known, support)
+    return Contribution(gathered, "gather", how, answer, known, support)
 
 
 def _support(answer: Answer, name: str) -> Support | None:
@@ -281,9 +281,9 @@ def _element(
     return member, Read(part, place)
 
 
-def _few(body: Expr, axes: Sequence[Axis]) -> dict[Expr, int]:
+def _few(body: Expr, axes: Sequence[Axis]) -> dict[Axis, int]:
     """Of loops whose length is not known, behind how many iterations conditions of a sum leave no term."""
-    found: dict[Expr, int] = {}
+    found: dict[Axis, int] = {}
     for part in conjuncts(body.where) if isinstance(body, Reduce) else ():
         for form in _forms_of(part):
             for axis in axes:
