@@ -71,11 +71,6 @@ class Cut:
         """Whether all of those have the steps of the pattern."""
         return self.alike[0].length == self.pattern.length
 
-    @property
-    def longest(self) -> int:
-        """The most steps of one of them."""
-        return max(segment.length for segment in self.segments)
-
 
 @dataclass(eq=False)
 class Spans:

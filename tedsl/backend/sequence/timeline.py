@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from tedsl.backend.lowering.scans import can_lower_scan
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
@@ -102,6 +103,8 @@ class Timeline:
 
     def _link(self, op: Operation) -> Timed | None:
         """How a stage goes along time, by what it reads."""
+        if isinstance(op, Scan) and not can_lower_scan(op):
+            raise NotAlongTime(f"{op.name!r} adds up sums over its own states, which no kernel does")
         if isinstance(op, Scan) and number(op.steps[0].extent) == self.steps and op.kept is None:
             timed = Timed(op, op.steps[0], op.dims[0], int(op.reverse == self.is_up_first))
         else:

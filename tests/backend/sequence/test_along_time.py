@@ -637,6 +637,25 @@ def test_stages_behind_a_scan_keep_their_values_of_before_its_first_step() -> No
     in_segments(([start, w], [y, *te.differentiate((y**2).sum(), [start, w])]))
 
 
+def test_sums_of_sums_over_the_state_are_not_cut() -> None:
+    """No kernel computes them; a segment with one was compiled nevertheless (KeyError)."""
+    w = te.placeholder((3, 3), "float64", name="w")
+
+    def step(y: te.Tensor, t: te.Expr, i: te.Expr) -> te.Expr:
+        def inner(k: te.Expr) -> te.Expr:
+            return te.sum(lambda m: te.sin(y[t - 1, k] * w[k, m] + y[t - 1, m]))
+
+        return te.select(t < 1, 0.5, 0.1 * te.sum(lambda k: te.exp(-inner(k)) * w[k, i]))
+
+    y = te.scan((STEPS, 3), step, dtype="float64", name="y")
+    loss, arrays = (y**2).sum(), arrays_for([w])
+    with assuming({"forgotten": 1, "segment": 1, "step_run": 1, "l2": 2048}):
+        kernel = te.build(w, loss)
+    np.testing.assert_allclose(kernel(*arrays), te.interpret(loss, {w: arrays[0]}), rtol=1e-9)
+    with pytest.raises(ValueError, match="it cannot be cut along time: 'y' adds up sums over its own states"):
+        te.build(w, loss, memory="1KB")
+
+
 def test_few_steps_are_not_cut() -> None:
     with pytest.raises(NotAlongTime, match="its 9 steps are too few"):
         clock_of(wave(9))
