@@ -15,7 +15,7 @@ from tedsl.backend.sequence.clock import Clock, Cut, Segment
 from tedsl.backend.sequence.timeline import Timed, Timeline, offset_of
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.dtypes import INT32
+from tedsl.lang.dtypes import INT32, DType
 from tedsl.lang.elements import fresh_axes
 from tedsl.lang.expr import Axis, Const, Expr, Read, Reduce
 from tedsl.lang.extents import number, simplify_extent
@@ -284,9 +284,7 @@ class _Writer:
             if step is None:
                 return at_the_end(self.line, Read(read.tensor, indices), self._given)
             if read.tensor not in states and read.tensor not in self.made:
-                return Const(
-                    False if read.dtype.is_bool else 0, read.dtype
-                )  # none of its steps are here: it is not used
+                return _zero(read.dtype)  # none of its steps are here: it is not used
             tensor, begin = (states[read.tensor], start) if read.tensor in states else self.made[read.tensor]
             return Read(tensor, _with(indices, dim, _plus(axis, start + step - begin)))
         place = self.line.window(timed, read)
@@ -340,4 +338,10 @@ def _steps(tensor: Tensor, dim: int, begin: int | Expr, count: int) -> Tensor:
     step = _plus(axes[dim], begin)
     if not isinstance(begin, Expr) and (begin < 0 or begin + count > length):
         step = clip(step, 0, length - 1)
-    return Compute(name=f"{tensor.name}_left", axes=axes, bodies=(Read(tensor, _with(axes, dim, step)),)).output()
+    body = Read(tensor, _with(axes, dim, step)) if length else _zero(tensor.dtype)
+    return Compute(name=f"{tensor.name}_left", axes=axes, bodies=(body,)).output()
+
+
+def _zero(dtype: DType) -> Const:
+    """What stands where nothing is used."""
+    return Const(False if dtype.is_bool else 0, dtype)

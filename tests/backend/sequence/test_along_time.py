@@ -637,6 +637,16 @@ def test_stages_behind_a_scan_keep_their_values_of_before_its_first_step() -> No
     in_segments(([start, w], [y, *te.differentiate((y**2).sum(), [start, w])]))
 
 
+def test_a_scan_may_be_alike_up_to_its_last_step() -> None:
+    """Places say that no step after the last one is read: what there is left of those before are no steps at all."""
+    x = te.placeholder((STEPS, PLACES), "float64", name="x")
+    y = te.scan(
+        (STEPS, PLACES), lambda y, t, i: te.select(i == t - 1, 0.5 * y[t - 1, i], te.sin(x[t, i])), dtype="float64"
+    )
+    loss = (y * y).sum()
+    in_segments(([x], [loss, te.differentiate(loss, x)]))
+
+
 def test_sums_of_sums_over_the_state_are_not_cut() -> None:
     """No kernel computes them; a segment with one was compiled nevertheless (KeyError)."""
     w = te.placeholder((3, 3), "float64", name="w")
