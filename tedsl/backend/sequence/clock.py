@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field
+from itertools import product
 
 from tedsl.backend.sequence.timeline import NotAlongTime, Timed, Timeline, offset_of
 from tedsl.lang.dataclass import dataclass
@@ -103,11 +104,13 @@ class Clock:
         self.ticks = max(timed.end - self.shifts[op] for op, timed in line.timed.items())
         middle = Segment(self.ticks // 3, 2 * self.ticks // 3, self.ticks)
         self.partial: set[tuple[Tensor, int]] = set()  # what lies ready for a part of time, and is given as a whole
-        self.partial.update(key for key, span in self._inside(middle).items() if self._is_partial(span))
         self._between = [(middle, self.spans(middle, turn)) for turn in range(line.turns)]
+        self.partial.update(key for key, ticks in self._inside().items() if self._is_partial(ticks))
+        for (_, spans), key in product(self._between, self.partial):
+            spans.windows.pop(key, None)
         self.overlap = self._overlap()
         self.least = max(LEAST_STEPS, 2 * self.overlap + 1)
-        self.first, self.last = self._first(), self._last()
+        self.first, self.last = self._limit(up=True), self._limit(up=False)
         self.ticks = max(self.ticks, self.last + 1)
         if self.last - self.first < 2 * self.least:
             raise NotAlongTime(f"its {line.steps} steps are too few")
@@ -199,42 +202,35 @@ class Clock:
                 found += (begin - near, far - end)
         return max(found)
 
-    def _first(self) -> int:
-        """The first tick from which on all is as usual."""
-        found = [1]
+    def _limit(self, *, up: bool) -> int:
+        """The first tick from which on all is as usual; not `up`: the one up to which it is."""
+        side, found = (0, [1]) if up else (1, [self.ticks])
         for middle, spans in self._between:
-            starts = [op for op in spans.of if self._starts(op, up=True)]
-            found += [self._usual[op][0] - (spans.of[op][0] - middle.begin) for op in starts]
-            read = {op: span for op, span in spans.read.items() if not self._goes(op, up=True)}
-            begins = [(op, span[0]) for part in (spans.of, read) for op, span in part.items()]
-            found += [self.line.timed[op].begin - (begin - middle.begin) for op, begin in begins]
-        windows = [begin for begin, _ in self._inside(self._between[0][0]).values()]
-        return max(found + windows + self._of_points(up=False))
+            for op, span in spans.of.items():
+                found.append(_ticks(middle, span, self._whole(op))[side])
+                if self._starts(op, up=up):
+                    found.append(_ticks(middle, span, self._usual[op])[side])
+            read = ((op, span) for op, span in spans.read.items() if not self._goes(op, up=up))
+            found += [_ticks(middle, span, self._whole(op))[side] for op, span in read]
+        found += [ticks[side] for ticks in self._inside().values()]
+        found += self._of_points(up=not up)
+        return max(found) if up else min(found)
 
-    def _last(self) -> int:
-        """The tick up to which all is as usual."""
-        found = [self.ticks]
-        for middle, spans in self._between:
-            starts = [op for op in spans.of if self._starts(op, up=False)]
-            found += [self._usual[op][1] - (spans.of[op][1] - middle.end) for op in starts]
-            read = {op: span for op, span in spans.read.items() if not self._goes(op, up=False)}
-            ends = [(op, span[1]) for part in (spans.of, read) for op, span in part.items()]
-            found += [self.line.timed[op].end - (end - middle.end) for op, end in ends]
-        windows = [end for _, end in self._inside(self._between[0][0]).values()]
-        return min(found + windows + self._of_points(up=True))
+    def _whole(self, op: Operation) -> Span:
+        return self.line.timed[op].begin, self.line.timed[op].end
 
-    def _inside(self, middle: Segment) -> dict[tuple[Tensor, int], Span]:
+    def _inside(self) -> dict[tuple[Tensor, int], Span]:
         """The ticks at which there is what is read of what lies ready."""
         found: dict[tuple[Tensor, int], Span] = {}
-        for spans in (self.spans(middle, turn) for turn in range(self.line.turns)):
-            for (tensor, dim), (begin, end) in spans.windows.items():
-                first, last = middle.begin - begin, (number(tensor.extents[dim]) or 0) - (end - middle.end)
-                known = found.get((tensor, dim), (first, last))
-                found[tensor, dim] = max(known[0], first), min(known[1], last)
+        for middle, spans in self._between:
+            for (tensor, dim), span in spans.windows.items():
+                ticks = _ticks(middle, span, (0, number(tensor.extents[dim]) or 0))
+                known = found.get((tensor, dim), ticks)
+                found[tensor, dim] = max(known[0], ticks[0]), min(known[1], ticks[1])
         return found
 
-    def _is_partial(self, span: Span) -> bool:
-        return span[0] > NEAR_ENDS or span[1] < self.ticks - NEAR_ENDS
+    def _is_partial(self, ticks: Span) -> bool:
+        return ticks[0] > NEAR_ENDS or ticks[1] < self.ticks - NEAR_ENDS
 
     def _starts(self, op: Operation, *, up: bool) -> bool:
         """Whether it matters that a stage is unlike the others where a turn starts, upwards or down.
@@ -259,6 +255,11 @@ class Clock:
             if away > self.overlap and self.line.is_up(timed.turn) == up:
                 found.append(timed.end - shift - away if up else timed.begin - shift + away)
         return found
+
+
+def _ticks(segment: Segment, span: Span, whole: Span) -> Span:
+    """The ticks between which those steps that are `span` in a segment stay in `whole`."""
+    return whole[0] - (span[0] - segment.begin), whole[1] - (span[1] - segment.end)
 
 
 def _usual(timed: Timed) -> Span:
