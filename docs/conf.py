@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -13,10 +12,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 COLUMNS = 103  # letters of code in a line of a page
 SHORT_NAME, LONG_NAME = 12, 40  # letters of a name in a table: whole on every screen, broken on every screen
+SHORT_CODE = 16  # letters of code in prose that stay in one line
 NESTED = 95  # letters of a line below an entry of the reference
 DENSE = 15  # letters more that fit a line in small letters
 MANY, SEVERAL = 9, 3  # columns from which a table is set in small letters: on every screen, on a phone
-BROAD = 560  # pixels from which a plot scrolls on a phone, where its labels would be too small
 SHOWN: dict[tuple[str, str], str] = {}  # page and example -> the first entry that it stands below
 sys.path.insert(0, str(HERE.parent))
 os.environ["MATPLOTLIBRC"] = str(HERE.parent / "notebooks" / "matplotlibrc")  # plots as in notebooks
@@ -25,7 +24,7 @@ from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 
 import tedsl  # noqa: E402, of this clone
-from docs.building import examples, plots, reference, results  # noqa: E402
+from docs.building import examples, plots, reference, results, widths  # noqa: E402
 
 project = "tedsl"
 author = "the tedsl developers"
@@ -85,7 +84,13 @@ def _signature(
 
 
 def _widths(app: Any, doctree: Any, page: str) -> None:
-    """Makes fit what is wider than the page: outputs with long lines, tables of many columns, long names in tables."""
+    """Makes fit what is wider than the page: outputs with long lines, tables of many columns, long names in tables.
+
+    Short code is not broken: browsers end a line within `"n m"` and behind each hyphen of `--examples`.
+    """
+    for code in doctree.findall(nodes.literal):
+        in_table = isinstance(code.parent.parent, nodes.entry)
+        code["classes"] += ["whole"] if len(code.astext()) < SHORT_CODE and not in_table else []
     most = NESTED if page.startswith("made/reference") else COLUMNS
     for block in doctree.findall(nodes.literal_block):
         lines = block.astext().rstrip("\n").split("\n")
@@ -134,7 +139,7 @@ def _break_long_names(told: Any) -> None:
 
 
 def _with_breaks(text: str, marks: str) -> list[Any]:
-    first, *others = re.findall(f"[{marks}]*[^{marks}]+[{marks}]*|[{marks}]+", text)
+    first, *others = widths.words(text, marks)
     parts: list[Any] = [nodes.Text(first)]
     for word in others:
         parts += [nodes.raw("", "<wbr>", format="html"), nodes.Text(word)]
@@ -150,7 +155,7 @@ def _plots(app: Any, doctree: Any, page: str) -> None:
 
             plot = Image.open(path)
             image["alt"] = "plot"
-            image["classes"] += ["broad"] if plot.width >= BROAD else []
+            image["classes"] += widths.class_of_plot(plot.width)
             image["classes"] += ["lines"] if plots.is_drawn(plot) else []
 
 
@@ -159,12 +164,11 @@ def _callables(app: Any, doctree: Any, page: str) -> None:
 
     Those of any arguments are `Callable[..., T]`, as Python writes them; Sphinx has a list of `...`.
     """
-    for parameter in doctree.findall(addnodes.desc_parameter):
-        text = parameter.astext()
-        told = text.replace("OfAxes[", "Callable[..., ").replace("Callable[[...],", "Callable[...,")
-        if told != text:
-            parameter.clear()
-            parameter += nodes.Text(told)
+    for told in [*doctree.findall(addnodes.desc_parameter), *doctree.findall(addnodes.desc_returns)]:
+        text = told.astext()
+        if (meant := text.replace("OfAxes[", "Callable[..., ").replace("Callable[[...],", "Callable[...,")) != text:
+            told.clear()
+            told += nodes.Text(meant)
 
 
 def setup(app: Any) -> None:

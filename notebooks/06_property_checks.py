@@ -65,8 +65,9 @@ plt.show()
 # %% [markdown]
 # ## One wrong border row
 #
-# The hardest faults are right nearly everywhere. Here the last row of an image is off by a tenth: every test in the
-# middle of the image passes. The report names the element that is worst, which lies in that row.
+# The hardest faults to find are in rules that are right nearly everywhere. Here the last row of an image is off by a
+# tenth: every test in the middle of the image passes. The report names the element that is worst, which lies in that
+# row.
 
 
 # %%

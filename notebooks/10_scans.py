@@ -61,7 +61,7 @@ gradients = te.differentiate(loss, [a, b])
 gradients
 
 # %%
-assert "downwards" in repr(te.display.program(gradients[0]))
+assert "downward" in repr(te.display.program(gradients[0]))
 small = {x: noise, a: truth[0] * 0.8, b: truth[1], wanted: target}
 assert te.gradcheck(loss, [a, b], small).ok
 

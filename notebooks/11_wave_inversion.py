@@ -65,7 +65,7 @@ np.testing.assert_allclose(field, in_numpy(true_speed, pulse), atol=1e-10)
 # %% [markdown]
 # ## The misfit and its gradient
 #
-# The adjoint is a scan too, downwards in time: a wave that starts at the recorders and runs back.
+# The adjoint is a scan too, backward in time: a wave that starts at the recorders and runs back.
 
 # %%
 recorded = te.placeholder((STEPS, len(RECORDERS)), "float64", name="recorded")
@@ -78,7 +78,7 @@ misfit = sum(
     for k, p in enumerate(RECORDERS)
 )
 gradients = te.differentiate(misfit, [speed])
-assert "downwards" in repr(te.display.program(gradients[0]))
+assert "downward" in repr(te.display.program(gradients[0]))
 gradients
 
 # %%

@@ -33,8 +33,8 @@ print(shift, shift.check(), sep="\n\n")
 shift
 
 # %% [markdown]
-# Each point has the color of the element that it reaches. No point reaches elements 0 to 2 and 11: the guard says where
-# x must lie. A bound that follows from the shape of S is left out.
+# In the picture, each point has the color of the element that it reaches. No point reaches elements 0 to 2 and 11: the
+# guard says where x must lie. A bound that follows from the shape of S is left out.
 #
 # ## Stride
 #

@@ -91,7 +91,7 @@ class Split(LoopDirective):
     checks     factor > 0; the loop exists, is serial, and the new names are free
     `length` is the text of a factor made of sizes, in place of the number: "(n + 15) // 16" makes at most 16 parts.
     `exact` promises that f divides n wherever the stage is computed, so that no guard is left. `tail` says what becomes
-    of a rest: "guard" tests each iteration, "predicate" masks vectors, "shift" moves the last iterations inwards, so
+    of a rest: "guard" tests each iteration, "predicate" masks vectors, "shift" moves the last iterations inward, so
     that some elements are computed twice, and "round_up" is for extents that are known to have no rest; "" leaves it to
     us: where vectors have no masks the last one begins earlier if that is known to be right, as do strips along which a
     window slides.

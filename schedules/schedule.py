@@ -82,7 +82,7 @@ class Schedule(Rich):
 
     @property
     def regrouped(self) -> tuple[str, ...]:
-        """The stages whose terms are added or multiplied in another order than that of their reduce axes.
+        """The stages whose terms are added or multiplied in another order than that of their reduction axes.
 
         Floats are rounded after each term, so such a schedule gives other bits; all others keep them. Stages without
         directives are left to the default schedule, of which `s.copy().auto().regrouped` tells.

@@ -228,7 +228,7 @@ class StageView(Rich):
     def tile(
         self, i: Any, j: Any, i_factor: int, j_factor: int, tail: str | None = None
     ) -> tuple[Loop, Loop, Loop, Loop]:
-        """for i: for j: s   ->   for io: for jo: for ii: for ji: s; `tail` as of `split`, for both"""
+        """for i: for j: s   ->   for io: for jo: for ii: for ji: s; `tail` as in `split`, for both"""
         a, b = self._loop(i, "tile"), self._loop(j, "tile")
         names = [self._fresh(f"{a}o"), self._fresh(f"{b}o"), self._fresh(f"{a}i"), self._fresh(f"{b}i")]
         self._add(

@@ -51,7 +51,7 @@ class PairReport:
 
 @dataclass(frozen=True)
 class Report(Rich):
-    """The pairs checked; true when all agree. `notes` are of inputs that nothing depends on."""
+    """The pairs checked; true when all agree. `notes` name inputs that nothing depends on."""
 
     pairs: tuple[PairReport, ...]
     values: Mapping[Tensor, Array] = field(repr=False, default_factory=dict)

@@ -100,7 +100,7 @@ explanation = gradients.explain()  # tensors of one name have numbers there, as 
 print([explanation.names.known(read.consumer) for read in explanation.reads])
 
 # %% Explanation.groups
-print([len(group) for group in gradients.explain().groups], "reads that are told as one")
+print([len(group) for group in gradients.explain().groups], "reads in each group")
 
 # %% ReadReport ReadReport.read
 for read in gradients.explain().reads:

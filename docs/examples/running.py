@@ -29,7 +29,7 @@ te.set_num_threads(before)
 kernel = te.build(x, y)
 with te.profile() as p:
     kernel(a)
-print(len(p.rows()), "kernel, called", p.rows()[0].calls, "times")
+print([(row.kernel, row.calls) for row in p.rows()])
 
 # %% te.free_memory
 te.free_memory()  # what kernels keep for later calls

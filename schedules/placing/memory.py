@@ -58,7 +58,7 @@ def is_kept_between(plan: Plan, d: FoldStorage, between: Loops) -> str:
     (origin,) = level.origin
     rate = steps_of(plan, d.stage, consumer, origin)[axis] if isinstance(origin, Axis) else 0
     if rate < 1:
-        return f"what {consumer}'s loop {level.name!r} needs moves along {d.axis!r} by {rate}, expected forwards"
+        return f"what {consumer}'s loop {level.name!r} needs moves along {d.axis!r} by {rate}, expected forward"
     needed = most_there(plan, d.stage, axis)
     if needed is None:
         return (

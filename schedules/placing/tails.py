@@ -125,7 +125,7 @@ def _shift(plan: Plan, d: Split, level: Level, places: Mapping[str, Placement]) 
     known = level.known
     if known is None or known < _step(d):
         return (
-            f"tail='shift' moves the last {_step(d)} iterations of {d.loop!r} inwards, expected at least {_step(d)}, "
+            f"tail='shift' moves the last {_step(d)} iterations of {d.loop!r} inward, expected at least {_step(d)}, "
             f"found {level.extent}; take a smaller factor, or tail='guard'"
         )
     return ""

@@ -323,11 +323,11 @@ def _scan(op: Scan, style: Style, definition: str) -> list[str]:
     places = _places(op.axes, style)
     heads = ", ".join(_element(op, k, places, style) for k in range(op.num_outputs))
     *lets, last = _joined(op.bodies, style)
-    downwards = f"   ({', '.join(a.name for a in op.steps)} downwards)" if op.reverse else ""
+    downward = f"   ({', '.join(a.name for a in op.steps)} downward)" if op.reverse else ""
     kept = ""
     if op.kept is not None:
         kept = f"   (the last {op.kept} steps are kept)" if op.kept > 1 else "   (one step is kept)"
-    return [*lets, f"{heads} = {last}{downwards}{kept}"]
+    return [*lets, f"{heads} = {last}{downward}{kept}"]
 
 
 _STATEMENTS: dict[type, Callable[[Any, Style, str], list[str]]] = {Compute: _compute, Scatter: _scatter, Scan: _scan}

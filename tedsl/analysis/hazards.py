@@ -132,7 +132,7 @@ def _own_hazard(output: Tensor, source: Tensor, order: Order) -> Hazard | None:
         for site in _sites(op, source, order, None, (body,)):
             count += 1
             if op in order.again:
-                return Hazard(site.stage, str(site.read), "again, where the last iterations are shifted inwards")
+                return Hazard(site.stage, str(site.read), "again, where the last iterations are shifted inward")
             if count > MOST_SITES:
                 return Hazard(op, source.name, "in more places than are looked at")
             if site.depth is None and position != output.index and op not in order.together:

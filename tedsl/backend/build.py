@@ -92,7 +92,7 @@ def evaluate(
     """The values of `outputs` for the arrays in `feeds`, compiled: `evaluate(C, {A: a, B: b})`.
 
     A name may stand for a tensor in `feeds`. An array of another dtype is converted as `casting` says, in NumPy's
-    words, as by a kernel; `opt` as of te.build.
+    words, as by a kernel; `opt` as in te.build.
     """
     check_opt(opt, "te.evaluate")
     given = as_feeds(feeds, as_outputs(outputs, "te.evaluate")[0], "te.evaluate")

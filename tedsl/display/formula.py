@@ -144,9 +144,7 @@ class _Writer:
         for made in unpacked(op):
             inner = _Writer(self.names.inner(), op)
             named = inner.named((made.body,))
-            steps = ", ".join(inner.names.of(a) for a in op.steps[:-1])
-            order = Word(f"{steps} {'downwards' if op.reverse else 'in order'}")
-            remark = Row((inner.ranges(made.axes) or Row(()), Operator(","), order))
+            remark = inner.ordered(made.axes, op.steps[:-1], op.reverse)
             lines += [*inner.bodies([inner.element(made.tensor, made.axes)], (made.body,), remark), *named]
         return lines
 
@@ -156,9 +154,7 @@ class _Writer:
         for state, output in zip(op.states, op.outputs, strict=True):
             self.names.alias(state, self.names.of(output))
         lines = self.named(op.bodies)
-        steps = ", ".join(map(self.names.of, op.steps))
-        order = Word(f"{steps} {'downwards' if op.reverse else 'in order'}")
-        remark = Row((self.ranges(op.axes) or Row(()), Operator(","), order))
+        remark = self.ordered(op.axes, op.steps, op.reverse)
         return [*self.bodies([self.element(t, op.axes) for t in op.outputs], op.bodies, remark), *lines]
 
     def scatter(self, op: Scatter) -> list[Line]:
@@ -197,6 +193,12 @@ class _Writer:
     def ranges(self, axes: Sequence[Axis]) -> Math | None:
         """i < 64, j < 32."""
         return _listed([self.range(a) for a in axes]) if axes else None
+
+    def ordered(self, axes: Sequence[Axis], steps: Sequence[Axis], is_reverse: bool) -> Math:
+        """i < 64, t < 32, t in order."""
+        names = _listed([Name(self.names.of(a)) for a in steps])
+        order = Row((names, Word(" downward" if is_reverse else " in order")))
+        return Row((self.ranges(axes) or Row(()), Operator(","), order))
 
     def range(self, axis: Axis) -> Math:
         name = Name(self.names.of(axis))
@@ -363,12 +365,12 @@ def _bound(c: Apply, over: Sequence[Axis]) -> tuple[str, Expr, Expr, str] | None
         return None
     a, b = c.args
     strict = c.fn in (Fn.LT, Fn.GT)
-    downwards = c.fn in (Fn.LT, Fn.LE)
+    downward = c.fn in (Fn.LT, Fn.LE)
     sign = "<" if strict else "≤"
     if isinstance(b, (Const, Var)) or any(a is axis for axis in over):
-        return ("below" if downwards else "above"), a, b, sign
+        return ("below" if downward else "above"), a, b, sign
     if isinstance(a, (Const, Var)) or any(b is axis for axis in over):
-        return ("above" if downwards else "below"), b, a, sign
+        return ("above" if downward else "below"), b, a, sign
     return None
 
 

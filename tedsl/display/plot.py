@@ -181,7 +181,7 @@ def _time(seconds: float | None) -> str:
 
 
 def jacobian_sparsity(output: Tensor, source: Tensor, feeds: Mapping[Tensor, Any], *, ax: Any = None) -> Any:
-    """Which elements of `output` depend on which of `source` at these values: the Jacobian, dark where it is large."""
+    """Which elements of `output` depend on which of `source` at these values: the larger, the stronger the color."""
     ax = _axes(ax, (4.2, 4.2))
     jacobian = np.asarray(interpret(differentiate(output, source), dict(feeds)), dtype=np.float64)
     shape = [int(np.prod(s, dtype=np.int64)) for s in (jacobian.shape[: output.ndim], jacobian.shape[output.ndim :])]

@@ -195,7 +195,7 @@ class WatchedTuning:
         ax.step(self.elapsed, [1e3 * s for s in self.seconds], where="post", label="best so far")
         if self.default:
             ax.axhline(1e3 * self.default, color="#7a7a7a", linewidth=1, linestyle="--", label="default schedule")
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.15e3 * max(self.default, *self.seconds, 0.0) or None)
         ax.legend(frameon=False)
         return ax
 

@@ -162,7 +162,7 @@ def _bodies(bodies: tuple[Expr, ...], style: Style) -> list[str]:
 
 def _packed(op: Scan, style: Style) -> str:
     """A line for each part, in the order of a step."""
-    order = "downwards" if op.reverse else "in order"
+    order = "downward" if op.reverse else "in order"
     around = op.axes[: op.dims[-1]]
     steps = ", ".join(_range(a, style) + (f" {order}" if a in set(op.steps) else "") for a in around)
     lines = [f"for {steps}:"]
@@ -182,7 +182,7 @@ def _scan(op: Scan, style: Style) -> str:
         style.names.alias(state, style.names.of(output))
     heads = _heads(op, style)
     *lets, body = _bodies(op.bodies, style)
-    order = "downwards" if op.reverse else "in order"
+    order = "downward" if op.reverse else "in order"
     order += f", the last {op.kept} kept" if op.kept is not None else ""
     ranges = [_range(a, style) + (f" {order}" if d in op.dims else "") for d, a in enumerate(op.axes)]
     return _joined(f"{heads} = {body}", ", ".join(ranges), lets)

@@ -247,14 +247,14 @@ def _check_argument_range(axes: tuple[Axis, ...], what: str) -> None:
 @as_summation
 @own_arguments()
 def sum(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
-    """The sum of `value`, converted to `dtype`, over reduce axes where a condition holds; 0 over nothing."""
+    """The sum of `value`, converted to `dtype`, over reduction axes where a condition holds; 0 over nothing."""
     return _builtin("sum", value, axis, where, keepdims, dtype)
 
 
 @as_summation
 @own_arguments()
 def prod(value: Any, axis: Any = None, where: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
-    """The product of `value`, converted to `dtype`, over reduce axes where a condition holds; 1 over nothing."""
+    """The product of `value`, converted to `dtype`, over reduction axes where a condition holds; 1 over nothing."""
     return _builtin("prod", value, axis, where, keepdims, dtype)
 
 

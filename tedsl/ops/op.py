@@ -79,8 +79,8 @@ def op(
               the function allows it. Extents that changed are symbols then; those that were equal in each call share
               one. By default a shape that recurs gets a kernel of its own later, if that gives the same bits: another
               process builds it while calls go on
-    opt       as of `te.build`, for the operator and its derivatives
-    memory    as of `te.build`. Extents are then numbers, and a forward pass keeps nothing unless `save` names stages
+    opt       as in `te.build`, for the operator and its derivatives
+    memory    as in `te.build`. Extents are then numbers, and a forward pass keeps nothing unless `save` names stages
     """
     worth = worth_of(opt, memory, symbolic, "te.op")
     if function is None:

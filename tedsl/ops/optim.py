@@ -258,7 +258,7 @@ class SGD:
 class Adam:
     """Adam, or AdamW with decoupled=True.
 
-    `lr` is as of SGD; a function of the number of steps done is made of the functions of te:
+    `lr` is that of SGD; a function of the number of steps done is made of the functions of te:
     `lambda t: te.minimum(t / 100, 1.0) * 1e-3` warms up.
     """
 
@@ -667,7 +667,7 @@ def train_step(
     `train_step(f, optimizer=Adam(1e-2))`: f(params, *data) gives the loss of nested parameters, as for
     te.value_and_grad. `train_step(loss, params, data, optimizer)`: the loss is a 0-rank tensor, or a sequence of it and
     others to be returned with it (an accuracy); params (a nest of sequences, dicts and dataclasses) and data are
-    placeholders. clip bounds the norm of all gradients together; opt and memory are as of te.build.
+    placeholders. clip bounds the norm of all gradients together; opt and memory are those of te.build.
     """
     worth = {"opt": opt, "memory": memory}
     if clip is not None:

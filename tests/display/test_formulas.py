@@ -81,7 +81,7 @@ def test_latex(tensor: Callable[[], te.Tensor], expected: str | None) -> None:
 
 def test_a_scan_and_a_scatter() -> None:
     y = te.scan((8,), lambda y, t: te.select(t == 7, v[7], y[t + 1] / 2), axis=0, reverse=True, name="y")
-    assert r"t<8,\,\text{t downwards}" in str(te.display.latex(y))
+    assert r"t<8,\,t\text{ downward}" in str(te.display.latex(y))
     r = te.reduce_axis(8, "r")
     h = te.scatter((3,), [r], (r % 3,), v[r], op="max", name="h")
     assert r"h\left[ r\bmod 3 \right] &\mathrel{\text{max=}} v_{r} && r<8" in str(te.display.latex(h))

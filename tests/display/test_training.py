@@ -68,6 +68,9 @@ def test_a_search_is_watched() -> None:
     ax = search.plot()
     assert list(ax.lines[0].get_ydata()) == [4.0, 2.0, 1.0]
     assert ax.get_xlabel() == "seconds of search"
+    assert ax.get_ylim()[0] == 0
+    assert ax.get_ylim()[1] > 4.3  # the first line is not on the frame
+    assert te.display.tuning().plot().get_ylim()[0] == 0
     matplotlib.pyplot.close("all")
 
 

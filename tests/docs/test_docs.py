@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 import tedsl
-from docs.building import examples as shown, introductions, plots, reference, results
+from docs.building import examples as shown, introductions, plots, reference, results, widths
 from docs.building.pages import as_notebook, examples
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,6 +142,20 @@ def test_a_plot_is_drawn_or_a_photograph() -> None:
     assert plots.is_drawn(bar)
     photograph.paste(image.linear_gradient("L").resize((60, 40)), (0, 0))
     assert not plots.is_drawn(photograph)
+
+
+def test_names_in_tables_end_a_line_after_more_than_a_few_letters() -> None:
+    def parts(name: str) -> list[str]:
+        return widths.words(name, "/_:.,(=")
+
+    assert parts("te.ops.segment_sum") == ["te.ops.", "segment_", "sum"]
+    assert parts("te.compute(lambda i, j: ...)") == ["te.compute(", "lambda i,", " j:", " ...)"]
+    assert parts("te.jvp(f, (x,), (v,))") == ["te.jvp(", "f,", " (", "x,", "),", " (", "v,))"]
+    assert parts("te.") == ["te."]
+
+
+def test_plots_with_many_panels_scroll_on_a_phone() -> None:
+    assert [widths.class_of_plot(pixels) for pixels in (571, 702, 1111)] == [[], ["wide"], ["broad"]]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -169,7 +169,7 @@ DEFINITIONS: list[tuple[Any, str]] = [
     ),
     (
         lambda: te.scan((n,), lambda y, t: te.select(t == n - 1, D[t], y[t + 1]), reverse=True, name="y"),
-        "y[t] = select(t == n - 1, D[t], y[t + 1])   for t < n downwards",
+        "y[t] = select(t == n - 1, D[t], y[t + 1])   for t < n downward",
     ),
     (
         lambda: te.scatter((5,), [i], P[i], D[i], where=F[i], name="out"),

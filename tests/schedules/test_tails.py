@@ -182,7 +182,7 @@ def test_what_is_added_to_is_added_to_once() -> None:
 def test_memory_that_is_read_again_is_not_written_over() -> None:
     s, A, C = single()
     s[C].vectorize("j", 8, tail="shift")
-    with pytest.raises(te.AliasError, match="again, where the last iterations are shifted inwards"):
+    with pytest.raises(te.AliasError, match="again, where the last iterations are shifted inward"):
         te.build(A, C, schedule=s, alias={C: A})
     x = X.copy()
     te.build(A, C, schedule=s)(x, out=x)

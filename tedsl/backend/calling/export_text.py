@@ -34,6 +34,9 @@ class ExportedFunction:
 def c_header(signature: ExportedFunction) -> str:
     """The declaration, and what to link."""
     name, count = signature.symbol, len(signature.inputs)
+    computed = "the last of these arrays"
+    if len(signature.outputs) > 1:
+        computed = f"the last {len(signature.outputs)} of these arrays"
     lines = []
     for k, (label, (_, dtype, shape)) in enumerate(
         zip(signature.names, (*signature.inputs, *signature.outputs), strict=True)
@@ -52,7 +55,7 @@ def c_header(signature: ExportedFunction) -> str:
 extern "C" {{
 #endif
 
-/* Computes the last {len(signature.outputs)} of these arrays from the others; all are dense, the last axis contiguous.
+/* Computes {computed} from the others; all are dense, the last axis contiguous.
    0, or a code that is not 0, and then {name}_error() says why. Outputs must not overlap other arrays.
    Link with lib{name}.a or lib{name}.so, and with -lpthread -ldl -lm. */
 int {name}(

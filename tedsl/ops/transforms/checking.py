@@ -52,12 +52,14 @@ def gradcheck(
 ) -> Report:
     """The adjoints of `outputs` for `inputs` compared with central differences at `values` (drawn when None).
 
-    `values` maps placeholders to arrays, or lists arrays in the order of `inputs` (of a single one: is its array).
+    `values` maps placeholders to arrays, lists arrays in the order of `inputs`, or is the array of a single one.
     Instead, `outputs` may be a function of tensors and `inputs` a tuple or list of its arguments, which are arrays,
     nests of them, numbers, or anything else; or a single one that is neither. It is checked in float64.
-    Of each input `elements` are moved (`math.inf`: all of them), in large programs a sample unless that is given.
-    Programs are evaluated by the reference, as by te.interpret, or those of float64 compiled, where that takes less
-    time with compiling. `evaluate` says which: `te.interpret`, `te.evaluate`, or another function of tensors and feeds.
+
+    Of each input `elements` are moved (`math.inf`: all of them); without it, all of small inputs, a sample of large
+    ones. Programs are interpreted; those of float64 are compiled where that is faster, compiling included. `evaluate`
+    says which: `te.interpret`, `te.evaluate`, or another function of tensors and feeds.
+
     Raises GradientError with the report when an element disagrees, unless `raise_exception=False`.
     """
 

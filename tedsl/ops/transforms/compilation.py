@@ -40,8 +40,8 @@ def jit(
 
     Arguments may be nests (tuples, lists, dicts, dataclasses) of arrays. Python's numbers in them are static, unless
     `f` differentiates by them, or there is no array at all: then floats are arrays. Results that are no tensors come
-    back as they are. Programs belong to what is returned: make it once, outside of loops. `opt` and `memory` are as of
-    `te.build`, `symbolic` is as of `te.op`: `@te.jit(opt="fast")`, `te.jit(te.value_and_grad(f), memory="64MB")`.
+    back as they are. Programs belong to what is returned: make it once, outside of loops. `opt` and `memory` are those
+    of `te.build`, `symbolic` is that of `te.op`: `@te.jit(opt="fast")`, `te.jit(te.value_and_grad(f), memory="64MB")`.
     """
     worth = worth_of(opt, memory, symbolic, "te.jit")
     if f is None:

@@ -31,7 +31,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
 
     That of a tensor is a tensor, an array or a number; None is that of an input that stays.
 
-    Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as of `jax.jvp`.
+    Of a function of arrays, `te.jvp(f, (a, b), (da, db))` is its result and the derivative of that, as in `jax.jvp`.
     Each such call traces `f` as it is then; in a loop, call one `te.jit(lambda x, v: te.jvp(f, x, v))`.
     """
     if not callable(outputs):

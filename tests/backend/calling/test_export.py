@@ -66,6 +66,7 @@ def test_a_c_program_calls_a_kernel(tmp_path: Path, static: bool) -> None:
     assert [f.name for f in files] == [
         "product_of_two.h", "libproduct_of_two.a", "libproduct_of_two.so", "product_of_two.py"
     ]  # fmt: skip
+    assert "Computes the last 2 of these arrays from the others" in files[0].read_text()
     want = kern(*arrays)
     for found, value in zip(run_c(tmp_path, "product_of_two", arrays, list(want), static), want, strict=True):
         np.testing.assert_array_equal(found, value)
@@ -126,6 +127,7 @@ def test_without_a_linker_a_header_and_a_static_library_are_left(
     x = te.placeholder((4,), name="x")
     files = te.build(x, te.compute((4,), lambda i: x[i] + 1, name="more")).export(tmp_path / "new" / "folder")
     assert [f.name for f in files] == ["more.h", "libmore.a"]
+    assert "Computes the last of these arrays from the others" in files[0].read_text()
     assert "int more(\n    const float *x,  /* [4] */\n    float *more  /* [4] */\n);" in files[0].read_text()
 
 
