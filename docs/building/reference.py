@@ -289,7 +289,7 @@ def _terms(part: str) -> list[tuple[str, str]]:
     """What a column of words and one of explanations say: each word with its text; nothing where it is not these."""
     found: list[tuple[str, str]] = []
     for line in part.splitlines():
-        if match := re.fullmatch(r"(\w[\w, ]*?) {2,}(\w.*)", line):
+        if match := re.fullmatch(r"(\w[\w, ]*?) {2,}([\w\"].*)", line):
             found.append((match[1], match[2]))
         elif found and line.startswith("    "):
             found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")

@@ -60,7 +60,8 @@ print(
 print(te.build(x, te.exp(x)).loop_nest())
 
 # %% Kernel.source
-print(te.build(x, te.exp(x), target="x86-64-v3").source("stmt")[:200], "...")
+text = te.build(x, x * 2, target="x86-64-v3").source("stmt")
+print(text[text.index("produce") :].strip())  # behind names and pointers
 
 # %% Kernel.export
 files = kernel.export(Path(tempfile.mkdtemp()))

@@ -61,12 +61,12 @@ def _one(_: Expr) -> int:
 def work(outputs: Any, sizes: NamedSizes | None = None) -> Work:
     """The work of every stage that the outputs need, summed: `work(C, sizes={n: 10})`.
 
-    iterations  points of data and reduce axes; a scatter also passes over its result once, to initialize it; a scan
+    iterations  points of data and reduction axes; a scatter also passes over its result once, to initialize it; a scan
                 counts its box, and for each reduction inside the box times the reduction; one whose states have
                 shapes of their own counts that of each, and of the stages of a step
-    masked      iterations at which the `where=` of a reduction or scatter is false. Only that: a `select` whose branch
-                is not taken still is an iteration. Parts of a guard that depend on data count as true, but for
-                parts of an axis that follow one another, `begins[i] <= q < begins[i + 1]`, which are all of it
+    masked      iterations at which the `where=` of a reduction or scatter is false. A `select` whose branch is not
+                taken still is an iteration. A guard that depends on data counts as true, except pieces of an axis
+                that follow one another (`begins[i] <= q < begins[i + 1]`): together they are all of it
     flops       arithmetic on values (index arithmetic is not counted) at iterations that are not masked; any function,
                 comparison or combination in a reduction is one, select and cast are none
     bytes       elements written, and elements of each input touched, each once

@@ -221,6 +221,18 @@ def test_environment_variables_and_commands_are_told() -> None:
     assert {name for name in commands if not re.search(rf"^\$ tedsl {name}\b", page, re.MULTILINE)} == set()
 
 
+def test_a_column_of_words_is_a_list_of_terms() -> None:
+    lines = ["out   an array to write into", 'mode  "write" or', '      "add"']
+    assert reference.as_rst(lines) == [
+        "``out``",
+        "   an array to write into",
+        "",
+        "``mode``",
+        '   "write" or "add"',
+        "",
+    ]
+
+
 def test_docstrings_are_prose_with_code_in_backticks() -> None:
     lines = ["sqrt(x*x + y*y) of a_b and c_d, as `f(*x, a_b)`, for x < y.", "", "  for i:", "    x"]
     assert reference.as_rst(lines) == [
