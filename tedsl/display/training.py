@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from typing import Any
 
 from tedsl.backend.host.progress import tqdm_bar
+from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.keywords import own_arguments
+from tedsl.lang.rich import Rich
 
-__all__ = ["WatchedLoop", "WatchedTuning", "progress", "tuning"]
+__all__ = ["Curve", "WatchedLoop", "WatchedTuning", "progress", "tuning"]
 
+ABSENT = float("nan")  # this very NaN stands in a history where a step has no number; others were computed
 
 _ELSEWHERE = {  # what bars of tqdm have
     **dict.fromkeys(("set_postfix", "set_postfix_str", "log"), "show(loss=loss)"),
@@ -28,7 +32,22 @@ _ELSEWHERE = {  # what bars of tqdm have
 }
 
 
-class WatchedLoop:
+@dataclass(frozen=True)
+class Curve:
+    """Numbers over steps, without those that a step does not have; `single`: positions that no line would show."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+
+    @property
+    def single(self) -> list[int]:
+        """The numbers without one of a step beside theirs."""
+        places = [k for k, y in enumerate(self.y) if not math.isnan(y)]
+        near = {k for a, b in zip(places, places[1:]) if self.x[b] - self.x[a] <= 1 for k in (a, b)}
+        return [k for k in places if k not in near]
+
+
+class WatchedLoop(Rich):
     """The steps of a loop, and what was shown of each: `history[name]` is a list of numbers."""
 
     def __init__(
@@ -36,6 +55,9 @@ class WatchedLoop:
     ) -> None:
         self.over = _steps(over)
         self.history: dict[str, list[float]] = {}
+        self._steps: dict[str, list[int]] = {}  # of the numbers of the history
+        self._step = 0  # that runs, or is the next one
+        self._runs = False
         self._shown: dict[str, str] = {}  # what stands behind the bar
         self._title = title
         self._plots, self._every = plot and _in_notebook(), every
@@ -49,16 +71,24 @@ class WatchedLoop:
             self._bar.set_description(self._title)
         try:
             for step in self.over:
+                self._runs = True
                 yield step
+                self._step, self._runs = self._step + 1, False
                 if self._bar is not None:
                     self._bar.update()
         finally:  # the bar is told of the last step before it ends, and keeps that
+            self._step, self._runs = self._step + self._runs, False
             self._tell()
             if self._bar is not None:
                 self._bar.close()
 
     def __len__(self) -> int:
         return len(self.over) if isinstance(self.over, Sized) else 0
+
+    @property
+    def last(self) -> dict[str, str]:
+        """What was shown last under each name, as text."""
+        return dict(self._shown)
 
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {text}" for name, text in self._shown.items())
@@ -83,20 +113,39 @@ class WatchedLoop:
             if isinstance(value, str):
                 self._shown[name] = value
                 continue
-            number = math.nan if value is None else _number(name, value)
+            number = ABSENT if value is None else _number(name, value)
             self.history.setdefault(name, []).append(number)
+            self._steps.setdefault(name, []).append(self._step)
             self._shown[name] = "-" if value is None else f"{number:.4g}"
         if self._bar is not None and time.monotonic() - self._told > self._every:
             self._tell()
+        self._step += not self._runs
+
+    def curves(self) -> dict[str, Curve]:
+        """The numbers of each name at their steps; several of one step lie side by side within it."""
+        found: dict[str, Curve] = {}
+        for name, values in self.history.items():
+            steps = self._steps[name]
+            count, seen, x = Counter(steps), Counter[int](), []
+            for step in steps:
+                x.append(step + seen[step] / count[step])
+                seen[step] += 1
+            kept = [k for k, value in enumerate(values) if value is not ABSENT]
+            found[name] = Curve([x[k] for k in kept], [values[k] for k in kept])
+        return found
 
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
-        """The numbers over the steps; options are those of `ax.set`, as yscale="log". Returns the axes."""
+        """The numbers over the steps; options are those of `ax.set`, as yscale="log". Returns the axes.
+
+        What not every step has is joined, and marked.
+        """
         import matplotlib.pyplot as plt
 
         if ax is None:
             _, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
-        for name, values in self.history.items():
-            ax.plot(values, linewidth=1, label=name)
+        for name, curve in self.curves().items():
+            marks = {"marker": "o", "markersize": 3, "markevery": curve.single} if curve.single else {}
+            ax.plot(curve.x, curve.y, linewidth=1, label=name, **marks)
         ax.set(**{"xlabel": "step", **options})
         if len(self.history) == 1:
             ax.set(ylabel=options.get("ylabel", next(iter(self.history))))
@@ -165,7 +214,7 @@ def progress(
     return WatchedLoop(over, plot=plot, every=every, title=desc)
 
 
-class WatchedTuning:
+class WatchedTuning(Rich):
     """What `te.tune(..., progress=)` reports, kept: in a notebook with a curve that grows while it searches."""
 
     def __init__(self, *, every: float = 0.5) -> None:

@@ -17,11 +17,13 @@ from tedsl.backend.calling.stats import Stats
 from tedsl.backend.comparison import Comparison
 from tedsl.backend.compiling.profiling import Profile, cells
 from tedsl.backend.tune import Tuned
+from tedsl.display.curves import loop_parts, tuning_parts
 from tedsl.display.formula import TooLong, formula_of, scalar_formula
 from tedsl.display.markup import badge, code, count, details, escape, page, section, size, table
 from tedsl.display.math import Line, Name, Table, Word
 from tedsl.display.nest import nest_tree
 from tedsl.display.stages import COLOR, stage_graph
+from tedsl.display.training import WatchedLoop, WatchedTuning
 from tedsl.lang.expr import Const, Expr
 from tedsl.lang.phases import part_shown
 from tedsl.lang.printing import abridged, kind_of, names_in, program_text, stages_text
@@ -400,6 +402,9 @@ def _stats(stats: Stats) -> Iterator[str]:
         most = max(stats.phases.values())
         rows = [[escape(name), f"{ms:.0f}", _bar(ms, most)] for name, ms in stats.phases.items()]
         yield table(("compiling", "ms", ""), rows, (1,))
+    if not stats.called:
+        yield '<span class="te-mute">not called yet</span>'
+        return
     rows = [["arrays", size(stats.bytes)]]
     rows += [[f"its own: {_plural(stats.temporaries, 'buffer')}", size(stats.peak_bytes - stats.bytes)]]
     rows += [["together, at most", size(stats.peak_bytes)]]
@@ -487,5 +492,5 @@ _VIEWS: dict[type, Callable[[Any], Iterator[str]]] = {
     Tensor: _tensor, Gradients: _gradients, Explanation: _explanation, Report: _report, Tuned: _tuned,
     Comparison: _comparison, Schedule: _schedule, StageView: _stage_view, Kernel: _kernel, Work: _of_work,
     CheckReport: _check_report, ProgramReport: _steps, Profile: _profile, Stats: _stats,
-    Op: _op, FunctionStep: _step_of, Shown: _shown,
+    Op: _op, FunctionStep: _step_of, WatchedLoop: loop_parts, WatchedTuning: tuning_parts, Shown: _shown,
 }  # fmt: skip

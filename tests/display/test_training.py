@@ -131,3 +131,86 @@ def test_what_a_bar_does_not_have_is_said(call: Callable[[Any], Any], words: str
     with pytest.raises((AttributeError, TypeError, ValueError)) as caught:
         call(te.display.progress(3))
     assert re.search(words, str(caught.value))
+
+
+def _drawn(bar: Any) -> dict[str, tuple[list[float], list[float], int]]:
+    """Of each line of the plot its x, its y, and the number of points that are marked."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    lines = {str(line.get_label()): line for line in bar.plot().lines}
+    matplotlib.pyplot.close("all")
+    return {
+        name: (
+            list(line.get_xdata()),
+            list(line.get_ydata()),
+            len(line.get_markevery() or ()) * (line.get_marker() != "None"),
+        )
+        for name, line in lines.items()
+    }
+
+
+@pytest.mark.parametrize("as_none", [True, False])
+def test_a_number_that_few_steps_have_is_drawn_at_these_and_joined(as_none: bool) -> None:
+    for k in (bar := te.display.progress(50)):
+        missing: dict[str, Any] = {"test": None} if as_none else {}
+        bar.show(loss=k, **(missing if k % 10 else {"test": 2 * k}))
+    drawn = _drawn(bar)
+    assert drawn["loss"] == (list(range(50)), list(range(50)), 0)
+    assert drawn["test"] == ([0, 10, 20, 30, 40], [0, 20, 40, 60, 80], 5)
+
+
+def test_the_steps_of_a_plot_are_those_of_the_loop() -> None:
+    for k in (bar := te.display.progress(range(100, 106))):
+        if k % 2:  # not shown at each step
+            bar.show(loss=k)
+        if k == 104:
+            bar.show(test=1)
+        bar.show(rate=k)  # of the same step
+    drawn = _drawn(bar)
+    assert drawn["loss"][0] == [1, 3, 5]
+    assert drawn["test"] == ([4], [1], 1)  # a single point would not be seen as a line
+    assert drawn["rate"][0] == [0, 1, 2, 3, 4, 5]
+    bar.show(test=2)  # after the loop
+    assert _drawn(bar)["test"][0] == [4, 6]
+    for _ in bar:  # and once more
+        bar.show(rate=0)
+    assert _drawn(bar)["rate"][0] == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12]
+
+
+def test_several_numbers_of_one_step_lie_within_it() -> None:
+    for _ in (bar := te.display.progress(2)):
+        for batch in range(4):
+            bar.show(loss=batch)
+        bar.show(test=1)
+    drawn = _drawn(bar)
+    assert drawn["loss"][0] == [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75]
+    assert drawn["test"][0] == [0, 1]
+    assert drawn["loss"][2] == drawn["test"][2] == 0
+
+
+def test_numbers_shown_without_a_loop_are_a_step_each() -> None:
+    bar = te.display.progress(3)
+    for k in range(3):
+        bar.show(loss=k)
+    assert _drawn(bar)["loss"][0] == [0, 1, 2]
+
+
+def test_a_nan_that_was_computed_is_a_gap() -> None:
+    for k in (bar := te.display.progress(6)):
+        bar.show(loss=math.nan if k in (2, 4) else k)
+    x, y, marked = _drawn(bar)["loss"]
+    assert x == [0, 1, 2, 3, 4, 5]
+    assert [k for k, v in enumerate(y) if math.isnan(v)] == [2, 4]
+    assert marked == 2  # 3 and 5 stand alone
+
+
+def test_the_page_of_a_bar() -> None:
+    bar = te.display.progress(20)
+    assert "nothing shown yet" in te.display.html(bar)
+    for k in bar:
+        bar.show(loss=1 / (1 + k), note="warm", **({} if k % 5 else {"test": k, "bad": math.nan}))
+    page = te.display.html(bar)
+    assert page == bar._repr_html_()
+    assert page.count("<polyline") == 2  # of numbers; what is all NaN has no curve
+    assert page.count("<circle") == 4
+    assert all(word in page for word in ("loss", "test", "bad", "warm", "0.05", "20 steps"))

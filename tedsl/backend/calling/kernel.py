@@ -71,7 +71,7 @@ class Kernel(Rich):
         self._calls, self._gpu = PreparedCalls(parts), GpuCalls(parts)
         self._prepared, self._adding = self._calls.writing, self._calls.adding
         self._tensors = self._gpu.prepared
-        self._stats = Stats()
+        self._stats = Stats(called=False)
         self._last: LastCall | None = None  # by code that looks at the arrays itself, into fresh ones
         self._last_into: LastCall | None = None  # and into those of out=
 

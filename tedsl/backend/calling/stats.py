@@ -29,11 +29,14 @@ class Stats(Rich):
     bytes: int = 0
     buffers: Callable[[], Sequence[int]] = field(default=tuple, repr=False)  # bytes of each, counted when asked for
     on_device: bool = field(default=False, repr=False)
+    called: bool = field(default=True, repr=False)  # else there is no last call
 
     def __str__(self) -> str:
         phases = ", ".join(f"{name} {ms:.0f}" for name, ms in self.phases.items())
         added = "of all threads: " if sum(self.phases.values()) > self.compile_ms else ""
         built = f"compiled in {self.compile_ms:.0f} ms" + (f" ({added}{phases})" if phases else "")
+        if not self.called:
+            return f"{built}\nnot called yet"
         own = f"{readable(sum(self.buffers()))} of its own (temporaries: {self.temporaries})"
         copies = [f"  copied {name}: {why}" for name, why in self.copies]
         many = "1 copy" if len(copies) == 1 else f"{len(copies) or 'no'} copies"
@@ -42,7 +45,7 @@ class Stats(Rich):
 
     def __reduce__(self) -> tuple[Any, ...]:
         told = self.compile_ms, dict(self.phases), self.copies, self.bytes
-        return _stats_of, (*told, tuple(self.buffers()), self.on_device)
+        return _stats_of, (*told, tuple(self.buffers()), self.on_device, self.called)
 
     @property
     def temporaries(self) -> int:
@@ -62,7 +65,7 @@ class Stats(Rich):
 
 def _stats_of(
     ms: float, phases: Mapping[str, float], copies: list[tuple[str, str]], size: int, buffers: Sequence[int],
-    on_device: bool,
+    on_device: bool, called: bool,
 ) -> Stats:  # fmt: skip
     """What was pickled of them, with the buffers counted."""
-    return Stats(ms, copies, size, lambda: buffers, on_device, phases=phases)
+    return Stats(ms, copies, size, lambda: buffers, on_device, called, phases=phases)

@@ -238,3 +238,19 @@ def test_stats_are_pickled_and_copied() -> None:
         assert (found.compile_ms, found.bytes, found.peak_bytes, found.temporaries) == (
             kern.stats.compile_ms, kern.stats.bytes, kern.stats.peak_bytes, kern.stats.temporaries
         )  # fmt: skip
+
+
+def test_stats_say_that_a_kernel_was_never_called() -> None:
+    x = te.placeholder((8,), name="x")
+    kern = te.build(x, x * 2)
+    for stats in (kern.stats, pickle.loads(pickle.dumps(kern.stats))):
+        assert str(stats).endswith("not called yet")
+        assert "last call" not in str(stats)
+        assert "not called yet" in te.display.html(stats)
+    kern(np.ones(8, "f4"))
+    for stats in (kern.stats, pickle.loads(pickle.dumps(kern.stats)), copy.deepcopy(kern.stats)):
+        assert "last call: 64 B of arrays" in str(stats)
+        assert "not called" not in te.display.html(stats)
+    none = te.build([y := te.placeholder((te.var("n"),), name="y")], y + 1)
+    none(np.ones(0, "f4"))
+    assert "last call: 0 B" in str(none.stats)
