@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from autodiff.turning.answers import Answer
+from tedsl.lang.border_text import Said
+from tedsl.lang.columns import in_columns
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.expr import Expr
 from tedsl.lang.locks import cached_property
-from tedsl.lang.printing import names_in
+from tedsl.lang.printing import names_in, writer_of
 from tedsl.lang.rich import Rich
-from tedsl.lang.scalar_text import Names
-from tedsl.lang.tensor import Tensor
+from tedsl.lang.scalar_text import BRIEF, Names
+from tedsl.lang.shortened import shortened
+from tedsl.lang.tensor import Operation, Tensor
 from tedsl.lang.traverse import stages_of
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Gradients", "ReadReport"]
 
 T = TypeVar("T")
+FEW_LETTERS = 96  # of an index, if they tell it from others
 FEW = 4  # reads that differ in numbers only and are listed one by one
 _NUMBERS = re.compile(r"_\d+\b| [+-] \d+\b|\b\d+\b")  # of names, and in indices
 
@@ -35,18 +40,30 @@ class ReadReport:
 
     consumer: Tensor
     source: Tensor
-    index: str
+    indices: tuple[Expr, ...] = field(compare=False)
     kind: str
     reason: str
     stage: Tensor | None
     answer: Answer | None = field(default=None, repr=False, compare=False)
     left: Answer | None = field(default=None, repr=False, compare=False)
-    beyond: str = field(default="", repr=False)  # the read as it was written, where that says what lies beyond a border
+    said: Said | None = field(default=None, repr=False, compare=False)  # where it was written with a border mode
+
+    @property
+    def index(self) -> str:
+        """The indices of the read, without what lies beyond a border: i + k, maximum(i - 1, 0)."""
+        return ", ".join(writer_of(self.consumer.op, Names())(self.indices))
 
     @property
     def read(self) -> str:
         """The read as it was written: x[i + k], x.at(i - 1, mode='clamp')."""
-        return self.beyond or (f"{self.source.name}[{self.index}]" if self.index else self.source.name)
+        return self.written(writer_of(self.consumer.op, Names()), self.source.name)
+
+    def written(self, write: Callable[[Sequence[Expr]], Sequence[str]], name: str) -> str:
+        """The read with its indices in some words, of a tensor under some name."""
+        if self.said is not None:
+            _, places, mode = self.said
+            return f"{name}.at({', '.join(write(places))}, mode={mode!r})"
+        return f"{name}[{', '.join(write(self.indices))}]" if self.indices else name
 
     @cached_property
     def inversion(self) -> IndexInversion | None:
@@ -57,19 +74,18 @@ class ReadReport:
 
         return inversion_of(self.answer)
 
-    @cached_property
+    @property
     def tried(self) -> tuple[str, ...]:
         """Of a scatter: what was tried to make it a gather, and what would have to be known; else nothing."""
+        return self.attempts(writer_of(self.consumer.op, Names()))
+
+    def attempts(self, write: Callable[[Sequence[Expr]], Sequence[str]]) -> tuple[str, ...]:
+        """The same, with indices in some words."""
         if self.left is None:
             return ()
         from autodiff.turning.attempts import attempts_of  # for those who ask
 
-        return attempts_of(self.left)
-
-    def row(self, names: Names) -> tuple[str, ...]:
-        stage = "-" if self.stage is None else names.known(self.stage)
-        read = names.known(self.source) + self.read.removeprefix(self.source.name)
-        return names.known(self.consumer), read, self.kind, stage, self.reason
+        return attempts_of(self.left, lambda row: write((row,))[0])
 
 
 @dataclass(frozen=True)
@@ -86,10 +102,34 @@ class Explanation(Rich):
         """What tensors are called in the table, as in a schedule of the outputs and the adjoints."""
         return names_in(stages_of(self.program))
 
+    @cached_property
+    def _writers(self) -> dict[Operation, Callable[[Sequence[Expr]], list[str]]]:
+        return {r.consumer.op: writer_of(r.consumer.op, self.names) for r in self.reads}
+
+    @cached_property
+    def _room(self) -> int:
+        """Characters of an index: few, and as many as tell reads apart."""
+        parts = [(r.consumer.op, text) for r in self.reads for text in self._writers[r.consumer.op](r.indices)]
+        room, longest = FEW_LETTERS, max((len(text) for _, text in parts), default=0)
+        while room < longest and len({(op, shortened(t, room)) for op, t in parts}) < len(set(parts)):
+            room *= 2
+        return room
+
+    def write(self, read: ReadReport) -> Callable[[Sequence[Expr]], list[str]]:
+        """What writes indices of a read as the definition of its consumer has them, long ones without their middle."""
+        write, room = self._writers[read.consumer.op], self._room
+        return lambda exprs: [shortened(text, room) for text in write(exprs)]
+
+    def row(self, r: ReadReport) -> tuple[str, ...]:
+        """The cells of a read."""
+        known = self.names.known
+        stage = "-" if r.stage is None else known(r.stage)
+        return known(r.consumer), r.written(self.write(r), known(r.source)), r.kind, stage, r.reason
+
     @property
     def groups(self) -> list[list[ReadReport]]:
         """The reads, in order; those of a loop written out in Python, which differ in numbers only, are one group."""
-        rows = [r.row(self.names) for r in self.reads]
+        rows = [self.row(r) for r in self.reads]
         alike = [(*(_NUMBERS.sub("", cell) for cell in row[:-1]), row[-1]) for row in rows]
         count = Counter(alike)
         made: dict[tuple[str, ...], list[ReadReport]] = {}
@@ -108,19 +148,19 @@ class Explanation(Rich):
         return [r for r in self.reads if r.kind in ("scatter", "partial")]
 
     def __str__(self) -> str:
+        groups = self.groups
         rows: list[tuple[str, ...]] = [("consumer", "read", "adjoint is a", "stage", "why", "")]
-        rows += [(*reads[0].row(self.names), such(reads)) for reads in self.groups]
-        widths = [max(len(r[c]) for r in rows) for c in range(6)]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines += [
+        rows += [(*self.row(reads[0]), such(reads)) for reads in groups]
+        lines = in_columns(list(dict.fromkeys(rows)), (1, 4))
+        below = [
             f"d{t.name} is zero: no path of differentiable operations leads from {t.name} to the output"
             for t in self.zeros
         ]
-        lines += [f"d{t.name} is zero: the output is the same whatever {t.name} is" for t in self.canceled]
-        for r in (reads[0] for reads in self.groups):
-            consumer, read, *_ = r.row(self.names)
-            lines += [f"{consumer} reads {read}: {line}" for line in r.tried]
-        return "\n".join(dict.fromkeys(lines))
+        below += [f"d{t.name} is zero: the output is the same whatever {t.name} is" for t in self.canceled]
+        for r in (reads[0] for reads in groups):
+            consumer, read, *_ = self.row(r)
+            below += [f"{consumer} reads {shortened(read, BRIEF)}: {line}" for line in r.attempts(self.write(r))]
+        return "\n".join([*lines, *dict.fromkeys(below)])
 
     def __repr__(self) -> str:
         return str(self)

@@ -27,7 +27,7 @@ from tedsl.analysis.arrays.nests import map_leaves
 from tedsl.analysis.canceling import canceling
 from tedsl.analysis.messages import sent_back
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
-from tedsl.lang.border_text import Said, reads_beyond, text_beyond
+from tedsl.lang.border_text import Said, reads_beyond
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.keywords import own_arguments
@@ -354,12 +354,11 @@ class _Reverse:
         left: Answer | None = None,
     ) -> None:
         indices = flow.index[len(self.prefix) :]
-        index, said = ", ".join(map(brief, indices)), self._said(consumer.op, flow.source, indices)
-        beyond = "" if said is None else text_beyond(flow.source.name, said, brief)
-        made = ReadReport(consumer, flow.source, index, kind, reason, stage, found, left, beyond)
+        said = self._said(consumer.op, flow.source, indices)
+        made = ReadReport(consumer, flow.source, indices, kind, reason, stage, found, left, said)
         self.reports.append(made)
         if stage is not None and isinstance(stage.op, Scatter):
-            sent_back(stage.op, made.read, consumer.op)
+            sent_back(stage.op, made.written(lambda exprs: [*map(brief, exprs)], flow.source.name), consumer.op)
 
     def _said(self, op: Operation, source: Tensor, indices: tuple[Expr, ...]) -> Said | None:
         """A read of an operation as it was written, where that says what lies beyond a border."""
@@ -379,11 +378,11 @@ class _Reverse:
                     if part is not None:
                         what = f"fdiff of ({output.name}, {source.name})"
                         self._add(source, output, summand(part, source, extents_of(self.prefix), what, self.fdiff))
-                        self.reports.append(ReadReport(output, source, "", "fdiff", "given by fdiff=", part))
+                        self.reports.append(ReadReport(output, source, (), "fdiff", "given by fdiff=", part))
 
     def _overridden(self, tensor: Tensor, given: Given, adjoint: Tensor) -> None:
         self.used.add(tensor)
         why = "given by override=" if tensor in self.rules else "given by the author of its function"
         for dep, part in summands_of(tensor, given, adjoint, extents_of(self.prefix)):
             self._add(dep, tensor, part)
-            self.reports.append(ReadReport(tensor, dep, "", "override", why, part))
+            self.reports.append(ReadReport(tensor, dep, (), "override", why, part))

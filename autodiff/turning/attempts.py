@@ -5,7 +5,7 @@ Asked by `explain()` alone, so that nobody else waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from autodiff.inversion.domains import ON_DATA
 from autodiff.turning.answers import Answer
@@ -20,19 +20,19 @@ __all__ = ["attempts_of"]
 FORMULAS = "linear forms with //, %, min, max, abs and select, turns around a size, digits by a size, bits"
 
 
-def attempts_of(answer: Answer) -> tuple[str, ...]:
-    """A line for each row that could not be inverted."""
-    return tuple(line for j in answer.found.opaque for line in _of_row(answer, j))
+def attempts_of(answer: Answer, text: Callable[[Expr], str] = brief) -> tuple[str, ...]:
+    """A line for each row that could not be inverted; `text` writes rows."""
+    return tuple(line for j in answer.found.opaque for line in _of_row(answer, j, text))
 
 
-def _of_row(answer: Answer, j: int) -> Iterator[str]:
+def _of_row(answer: Answer, j: int, text: Callable[[Expr], str]) -> Iterator[str]:
     row = answer.read.index[j]
     names = list(dict.fromkeys(r.tensor.name for r in reads_of((row,))))
     if names:
         holds = f"holds what {_listed(names)} will hold"
         if isinstance(row, Read) and isinstance(row.tensor.op, Constant):
             holds = f"is of {names[0]}, a list of {row.tensor.op.array.size} places whose values stay data"
-        yield f"`{brief(row)}` {holds}: no algebra knows which points reach an element"
+        yield f"`{text(row)}` {holds}: no algebra knows which points reach an element"
         what = f"{names[0]} were" if isinstance(row, Read) else "the index were a tensor of its own and"
         yield (
             f"it would be a gather if {what} known to be a permutation (through its inverse), a sum of segments if "
@@ -41,8 +41,8 @@ def _of_row(answer: Answer, j: int) -> Iterator[str]:
         return
     reason = answer.found.reason or ""
     if reason and ON_DATA not in reason:
-        yield f"`{brief(row)}`: {reason}"
-    yield f"`{brief(row)}` is read as none of these: {FORMULAS}"
+        yield f"`{text(row)}`: {reason}"
+    yield f"`{text(row)}` is read as none of these: {FORMULAS}"
     yield _table(answer, row)
 
 

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from tedsl.backend.host.progress import tqdm_bar
@@ -43,7 +44,7 @@ class Curve:
     def single(self) -> list[int]:
         """The numbers without one of a step beside theirs."""
         places = [k for k, y in enumerate(self.y) if not math.isnan(y)]
-        near = {k for a, b in zip(places, places[1:]) if self.x[b] - self.x[a] <= 1 for k in (a, b)}
+        near = {k for a, b in pairwise(places) if self.x[b] - self.x[a] <= 1 for k in (a, b)}
         return [k for k in places if k not in near]
 
 

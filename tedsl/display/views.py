@@ -279,7 +279,7 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
         new = [r for r in reads if r.stage is None or r.stage.op not in seen]
         if new:
             below[len(rows)] = _found(new[0].stage, explanation.names)
-        rows.append(_read(reads, new, works, len(head), explanation.names))
+        rows.append(_read(explanation, reads, new, works, len(head)))
         seen.update(r.stage.op for r in new if r.stage is not None)
     yield table(head, rows, (4, 5), below)
     for t in {t.name: t for t in explanation.zeros}.values():
@@ -290,12 +290,12 @@ def _reads(explanation: Explanation, works: dict[Operation, Work]) -> Iterator[s
 
 
 def _read(
-    reads: list[ReadReport], new: list[ReadReport], works: dict[Operation, Work], columns: int, names: Names
+    explanation: Explanation, reads: list[ReadReport], new: list[ReadReport], works: dict[Operation, Work], columns: int
 ) -> list[str]:
     """The cells of reads that are alike; several reads of a scan share one adjoint, whose work stands at the first."""
     r = reads[0]
     alike = f' <span class="te-mute">({such(reads)})</span>' if such(reads) else ""
-    consumer, read, *_ = r.row(names)
+    consumer, read, *_ = explanation.row(r)
     row = [code(read) + alike, escape(consumer), badge(r.kind, KIND.get(r.kind, "")), escape(r.reason)]
     stages = {op: None for n in new if n.stage is not None for op in _parts(n.stage)} if works else {}
     if stages:

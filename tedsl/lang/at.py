@@ -177,11 +177,6 @@ def _wrap(index: Any, extent: Any) -> Any:
     return _remainder(index, fn.maximum(extent, 1))
 
 
-def brought_inside(index: Any, extent: Any, mode: str) -> Any:
-    """An index that lies within the extent, by clamp or wrap."""
-    return (_clamp if mode == "clamp" else _wrap)(index, extent)
-
-
 def _reflect(index: Any, extent: Any) -> Any:
     if isinstance(extent, Const) and 2 * extent.value > integer_bounds(INT32)[1]:
         extent = fn.convert(extent, INT64)
@@ -195,10 +190,16 @@ def mirrored_once(index: Any, last: int) -> Any:
     return fn.clip(fn.maximum(fn.minimum(index, 2 * last - index), -index), 0, last)
 
 
+_BORDERS: dict[str, Callable[[Any, Any], Any]] = {"clamp": _clamp, "reflect": _reflect, "wrap": _wrap}
+
+
+def brought_inside(index: Any, extent: Any, mode: str) -> Any:
+    """An index that lies within the extent, by clamp, reflect or wrap."""
+    return _BORDERS[mode](index, extent)
+
+
 _BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
     "error": Read,
     "zero": _zero,
-    "clamp": _each(_clamp),
-    "reflect": _each(_reflect),
-    "wrap": _each(_wrap),
+    **{mode: _each(rule) for mode, rule in _BORDERS.items()},
 }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tedsl.lang.at import mirrored_once
+from tedsl.lang.at import brought_inside, mirrored_once
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
 
-__all__ = ["Said", "parts_as_said", "reads_beyond", "said_at", "text_beyond"]
+__all__ = ["Said", "parts_as_said", "reads_beyond", "said_at"]
 
 Said = tuple[Tensor, tuple[Expr, ...], str]
 
@@ -28,7 +28,7 @@ def said_at(node: Expr) -> Said | None:
             return read.tensor, places, mode
     places = tuple(map(_under_mirrors, read.indices, read.tensor.extents))
     if node is read and any(p is not i for p, i in zip(places, read.indices, strict=True)):
-        return read.tensor, places, "reflect"
+        return read.tensor, tuple(map(_reflected, places, read.tensor.extents)), "reflect"
     return None
 
 
@@ -41,12 +41,6 @@ def reads_beyond(nodes: Iterable[Expr]) -> dict[Read, Said]:
         if said is not None and isinstance(read, Read):
             found[read] = said
     return found
-
-
-def text_beyond(name: str, said: Said, text: Callable[[Expr], str] = str) -> str:
-    """Such a read: `x.at(i - 1, mode='clamp')`."""
-    _, places, mode = said
-    return f"{name}.at({', '.join(map(text, places))}, mode={mode!r})"
 
 
 def parts_as_said(roots: Iterable[Expr]) -> dict[Expr, tuple[Expr, ...]]:
@@ -86,6 +80,12 @@ def _under(*path: tuple[Fn, int]) -> Callable[[Expr], Expr]:
         return node
 
     return inside
+
+
+def _reflected(index: Expr, extent: Expr) -> Expr:
+    """What stands under the remainder that mirrors it at any distance: schedules keep that where it costs nothing."""
+    place = _PLACES["reflect"](index)
+    return place if place is not index and brought_inside(place, extent, "reflect") is index else index
 
 
 def _under_mirrors(index: Expr, extent: Expr) -> Expr:

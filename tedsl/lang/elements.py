@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tedsl.lang import functions as fn
+from tedsl.lang.captured import free_name
 from tedsl.lang.compute import check_states, compute, compute_tensors
 from tedsl.lang.constants import constants_of_lists, is_constant_like
 from tedsl.lang.dtypes import INT32, INT64, DType, divide_type, promote
@@ -73,7 +74,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
         raise TypeError(
             f"{what} at {user_location()}: expected a tensor, found the element `{value}` at axis {axes[0].name!r}; "
             "write what it is an element of as a te.compute of its own, with one axis more for several such elements; "
-            f"{few_elements(str(value))}"
+            f"{few_elements(str(value), free_name())}"
         )
     scalar = scalar_operand(value, what)
     return tensor_of((), lambda: fn.as_expr(scalar), "scalar")

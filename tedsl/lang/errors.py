@@ -22,6 +22,7 @@ __all__ = [
     "brief",
     "is_own_file",
     "place_of",
+    "user_frame",
     "user_location",
     "warn_user",
 ]
@@ -95,6 +96,11 @@ def brief(value: object, most: int = 60) -> str:
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """A warning that points at the nearest caller outside the library."""
     warnings.warn(message, category, stacklevel=1 + _user_frame()[1])
+
+
+def user_frame() -> FrameType:
+    """The nearest frame outside the library."""
+    return _user_frame()[0]
 
 
 def _user_frame() -> tuple[FrameType, int]:

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
+from tedsl.lang.captured import element_of_array, free_name
 from tedsl.lang.dtypes import BOOL, DTYPE_NAMES, FLOAT32, INT32, DType
 from tedsl.lang.errors import user_location
 from tedsl.lang.locks import freed_in_children
@@ -121,8 +122,8 @@ class Expr(Operators["Expr"], RichFormula):
             )
         raise TypeError(
             f"`{self}` is symbolic: its integer value is not known while the expression is written, at "
-            f"{user_location()}; to read an element of a list or an array there, make it a tensor: c = te.constant(a); "
-            "a sum over range(i) is te.sum(lambda k: ..., where=lambda k: k < i)"
+            f"{user_location()}; to read an element of a list or an array there, make it a tensor: "
+            f"{element_of_array(self)}; a sum over range(i) is te.sum(lambda k: ..., where=lambda k: k < i)"
         )
 
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
@@ -132,11 +133,15 @@ class Expr(Operators["Expr"], RichFormula):
                 f"`{self}` is a size that is not known yet, at {user_location()}; te.arange, te.zeros, te.ones and the "
                 "like take one"
             )
-        few = few_elements(str(self)) if _has_axis(self) else "te.stack([a, b, ...]) makes a tensor of such elements"
+        few = (
+            few_elements(str(self), free_name())
+            if _has_axis(self)
+            else "te.stack([a, b, ...]) makes a tensor of such elements"
+        )
         cast = f'te.cast({self}, "{dtype}") converts it; ' if str(dtype) in DTYPE_NAMES else ""
         raise TypeError(
             f"`{self}` is symbolic and no array, at {user_location()}; {cast}to read an element of a NumPy array at "
-            f"it, make that a tensor first: c = te.constant(a), then c[i]; {few}"
+            f"it, make that a tensor first: {element_of_array(self)}; {few}"
         )
 
     __dlpack__ = __dlpack_device__ = __array__  # what torch.tensor(e) asks for

@@ -154,6 +154,7 @@ OF_MODULES: dict[str, str] = {
         ("detach", "no_grad"),
         "derivatives end at te.stop_gradient(x)",
     ),
+    **dict.fromkeys(("copy", "ascontiguousarray", "asfortranarray"), "leave it out: a tensor never changes"),
     **dict.fromkeys(("amax", "amin"), "it is te.max, te.min"),
     **dict.fromkeys(("cat", "concat"), "it is te.concatenate or te.stack"),
     "absolute": "it is te.abs", "add": "it is x + y", "multiply": "it is x * y", "power": "it is te.pow",
@@ -294,11 +295,11 @@ def of_three(name: str) -> str:
     return f"of three it is te.{name}(te.{name}(a, b), c)" if name in _OF_TWO else ""
 
 
-def few_elements(element: str) -> str:
-    """What is written for a function of an array of a few elements."""
+def few_elements(element: str, other: str) -> str:
+    """What is written for a function of an array of a few elements, of which an example calls one `other`."""
     return (
-        f"a mean or a maximum of a few elements is written out, ({element} + b) / 2, te.maximum({element}, b); of many "
-        "it is te.sum(lambda k: ..., axis=3) and the like"
+        f"a mean or a maximum of a few elements is written out, ({element} + {other}) / 2, te.maximum({element}, "
+        f"{other}); of many it is te.sum(lambda k: ..., axis=3) and the like"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -13,9 +13,11 @@ from tedsl.lang.reducers import BUILTIN
 from tedsl.lang.scalar_text import Names, Style, expression_text, lines_of
 from tedsl.lang.shortened import shortened
 from tedsl.lang.tensor import Compute, Constant, Extern, Operation, Placeholder, Scan, Scatter, Tensor
-from tedsl.lang.traverse import stages_of
+from tedsl.lang.traverse import stages_of, topological
 
-__all__ = ["abridged", "definition_text", "kind_of", "names_in", "program_text", "stages_text", "tensor_text"]
+__all__ = [
+    "abridged", "definition_text", "kind_of", "names_in", "program_text", "stages_text", "tensor_text", "writer_of",
+]  # fmt: skip
 
 MOST_PARTS, FEW_PARTS = 16, 4  # that are listed of a formula, and of one that has more
 WIDEST = 320  # characters of a line
@@ -53,6 +55,21 @@ def stages_text(stages: Iterable[Operation], names: Names) -> str:
     """The definitions of some stages of a program, one below the other, under its names."""
     style = replace(_listing(), names=names)
     return "\n".join(definition_text(op, style) for op in stages if not part_shown(op))
+
+
+def writer_of(op: Operation, names: Names) -> Callable[[Sequence[Expr]], list[str]]:
+    """What writes expressions of an operation as its definition has them, under the same names of tensors and axes."""
+    own: list[Names] = []
+    definition_text(op, replace(_listing(), names=names), own.append)
+    (known,) = own
+
+    def write(exprs: Sequence[Expr]) -> list[str]:
+        axes = [node for node in topological(exprs) if isinstance(node, Axis)]
+        inner = known if all(known.has(a) for a in axes) else names.inner()  # axes that take the place of its own
+        style = replace(_listing(), names=inner)
+        return [expression_text(e, style).rpartition("\n")[2] for e in exprs]  # shared parts are told by names alone
+
+    return write
 
 
 def names_in(stages: Iterable[Operation]) -> Names:

@@ -62,6 +62,14 @@ class Names:
         found = self._of.get(thing) or (self._outer and self._outer._of.get(thing))
         return found or self.give(thing, thing.name, local=isinstance(thing, (Axis, Formal)))
 
+    def of_part(self, part: Expr, name: str) -> str:
+        """The name of a shared part, a new one where it has none."""
+        return self._of.get(part) or self.give(part, name)
+
+    def has(self, thing: object) -> bool:
+        """Whether it has a name here."""
+        return thing in self._of
+
     def known(self, tensor: Tensor) -> str:
         """The name of a tensor, its own if it has none here."""
         return self._of.get(tensor) or (self._outer.known(tensor) if self._outer is not None else tensor.name)
@@ -112,7 +120,7 @@ def lines_of(roots: tuple[Expr, ...], style: Style) -> list[str]:
     lines = []
     for node in shared:
         text = _written(node, names, style)
-        names[node] = style.names.give(node, f"t{len(names)}")
+        names[node] = style.names.of_part(node, f"t{len(names)}")
         lines.append(f"{names[node]} = {text}")
     return lines + [_written(root, names, style) for root in roots]
 
@@ -169,7 +177,7 @@ def _pieces(node: Expr, names: dict[Expr, str], style: Style) -> list[Piece]:
         sign, level = INFIX[node.fn]
         left, right = operands
         tight = level in (COMPARISON, POWER)
-        if node.fn is Fn.ADD and not style.prefix and isinstance(right, str) and right.startswith("-"):
+        if node.fn is Fn.ADD and style.tidy and isinstance(right, str) and right.startswith("-"):
             sign, right = "-", right[1:]  # for readers: Python rebuilds a sum from a sum only
         return [
             *_within(left, level + tight, names),

@@ -422,7 +422,7 @@ def tell_of_indices(error: IndexError) -> None:
     if re.search(r"valid indices \(got (Axis|Read|Apply|Const|Reduce|Var)\)", str(error)):
         error.args = (
             f"{error}, at {user_location()}; to read an element of a tensor of PyTorch at an axis, make that one of "
-            "tedsl first: c = te.constant(a), then c[i]",
+            "tedsl first, as a = te.constant(array)",
         )
 
 
@@ -576,7 +576,9 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
 
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
         """NumPy asks for an array of a dtype where that is called on a tensor: np.float32(x)."""
-        cast = f"{self._converted(dtype)} converts them, " if str(dtype) in DTYPE_NAMES else ""
+        name = self.name if self.name.isidentifier() else "x"
+        out = f"leave np.asarray and np.array out, {name} is a tensor; "
+        cast = f"{self._converted(dtype)} converts them, " if str(dtype) in DTYPE_NAMES else out
         raise TypeError(
             f"{self!r} has no elements while the program is written, at {user_location()}: {cast}te.evaluate computes "
             "them, te.stack([a, b, ...]) puts several into one, te.hstack too, in place of np.c_ and np.r_"

@@ -175,3 +175,43 @@ def test_what_the_solvers_take() -> None:
     square = te.constant(a[:3])
     root = optimize.root(te.jit(lambda p: square @ p - 0.5), np.zeros(3), jac=te.jacobian(lambda p: square @ p - 0.5))
     np.testing.assert_allclose(root.x, np.linalg.solve(a[:3], np.full(3, 0.5)), rtol=1e-8)
+
+
+def _said(f: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
+    with pytest.raises(TypeError) as caught:
+        te.jit(f)(*(np.ones(s, "f4") for s in shapes))
+    return str(caught.value)
+
+
+def test_an_array_read_at_an_axis_is_called_by_its_name() -> None:
+    gains, b = np.ones(3, "f4"), np.ones(3, "f4")
+    told = _said(lambda w: te.compute((3,), lambda c: gains[c] * w[c]), (3,))
+    assert "gains = te.constant(gains), then gains[c]" in told
+    assert "(c + b) / 2, te.maximum(c, b)" in told
+    told = _said(lambda w: te.compute((3, 3), lambda a, i: gains[a] * b[i]), (3,))  # which of both is not known
+    assert "v = te.constant(array), then v[a]" in told
+    told = _said(lambda w: te.compute((3, 3), lambda c, b: gains[c] * w[b]), (3,))
+    assert "gains = te.constant(gains), then gains[c]" in told
+    assert "(c + a) / 2, te.maximum(c, a)" in told
+    told = _said(lambda a: te.compute((3,), lambda c: np.ones(3)[c] * a[c]), (3,))  # without a name
+    assert "b = te.constant(array), then b[c]" in told
+    assert "te.maximum(c, b)" in told
+
+
+def test_a_list_read_at_an_axis_is_told_with_names_that_are_free() -> None:
+    listed = [1.0, 2.0, 3.0]
+    told = _said(lambda w: te.compute((3,), lambda c: listed[c] * w[c]), (3,))
+    assert "b = te.constant(array), then b[c]" in told
+
+
+@pytest.mark.parametrize(
+    "f",
+    [np.asarray, np.array, np.asanyarray, lambda a: np.asarray(a) + 1, lambda a: np.array([a, a])],
+)
+def test_an_array_of_a_tensor_is_left_out(f: Any) -> None:
+    assert "leave np.asarray and np.array out, x is a tensor; " in _said(lambda x: f(x), (3, 4))
+
+
+def test_a_copy_of_a_tensor_is_left_out() -> None:
+    assert "leave it out: a tensor never changes" in _said(lambda x: np.copy(x), (3, 4))
+    assert 'x.astype("float64") converts them' in _said(lambda x: np.array(x, dtype="f8"), (3, 4))

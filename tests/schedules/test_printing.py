@@ -289,3 +289,22 @@ def test_the_default_schedule_says_that_axes_may_be_one() -> None:
     assert str(s).endswith("te.build may make one axis of several before: kernel.loop_nest() shows the loops that run")
     s["out"].never_partition("j")
     assert "one axis" not in str(s)
+
+
+@pytest.mark.parametrize("shape", [(3, 56), (8, 8), (2, 3), (1, 5), (16, 9)])
+def test_reflected_reads_print_as_they_were_written(shape: tuple[int, int]) -> None:
+    x = te.placeholder(shape, name="x")
+    reads = [(1, -1), (-1, 1), (2, 2), (0, -shape[1]), (-2, 0)]
+    for down, right in reads:
+        y = te.compute(shape, lambda i, j: x.at(i + down, j + right, mode="reflect"), name="y")  # noqa: B023
+        (read,) = re.findall(r"x(?:\.at\([^=]*mode='reflect'\)|\[[^]]*\])", str(y))
+        printed = str(te.Schedule(y))
+        assert read in printed
+        assert "abs(" not in printed
+
+
+def test_what_is_mirrored_by_hand_along_one_axis_is_printed_whole() -> None:
+    x = te.placeholder((8, 8), name="x")
+    y = te.compute((7, 8), lambda i, j: x[i + 1, 7 - te.abs(7 - (j - 1) % 14)], name="y")
+    assert "x[i + 1, 7 - abs(7 - (j - 1) % 14)]" in str(y)
+    assert "abs(" in str(te.Schedule(y)) or "mode='reflect'" not in str(te.Schedule(y))
