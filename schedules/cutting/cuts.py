@@ -91,16 +91,18 @@ def _between(program: ProgramStages, inputs: Iterable[Tensor], outputs: Sequence
 
 
 def parts_of(
-    plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor], least: int, *, joined: bool
-) -> list[PlanPart]:
+    plan: Plan, inputs: Sequence[Tensor], given: Mapping[Tensor, Tensor], least: int, *, joined: bool,
+    is_over: bool,
+) -> list[PlanPart]:  # fmt: skip
     """The parts of a complete plan from inputs, each after those whose results it reads; none if they are fewer than
-    `least`. Small results that belong together may be `joined` in one part.
+    `least`. Small results that belong together may be `joined` in one part, but where results may be written over what
+    is given (`is_over`) not those that could be.
 
     `given` finds the user's tensors for those of the plan's program, inputs and outputs among them.
     """
     stages, places = plan.program.stages, placed(plan, checked=False)  # each part is checked when it is compiled
     nests, given = _nests_around(plan, places), _with_copied(plan, given)
-    cut = Groups(plan, places, nests, given)
+    cut = Groups(plan, places, nests, given, is_over=is_over)
     if len(cut) < least:
         return []
     if joined:

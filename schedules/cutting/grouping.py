@@ -34,16 +34,18 @@ class Groups:
     """The stages at the root of a complete plan in groups, each called after its first stage.
 
     `places` tells where each stage is computed, `nests` at the root in the loops of which stages; `given` are the
-    tensors that a user knows.
+    tensors that a user knows. `is_over`: results may be written over what is given to the program, so that small ones
+    which could be stay apart.
     """
 
     def __init__(
-        self, plan: Plan, places: Mapping[str, Placement], nests: Nests, given: Mapping[Tensor, Tensor]
-    ) -> None:
+        self, plan: Plan, places: Mapping[str, Placement], nests: Nests, given: Mapping[Tensor, Tensor], *,
+        is_over: bool,
+    ) -> None:  # fmt: skip
         self._plan, self._places, self._nests = plan, places, nests
         self.of = {name: name for name in plan.program.stages if nests[name] == {name}}
         self._members = {name: [name] for name in self.of}
-        self._results = set(plan.program.outputs)
+        self._results, self._is_over = set(plan.program.outputs), is_over
         self._join_bound(given)
 
     def __len__(self) -> int:
@@ -153,7 +155,7 @@ class Groups:
         return {group: kind for group, kind in found.items() if kind is not None}
 
     def _kind(self, group: str, inside: Sequence[str]) -> Kind | None:
-        """The kind of a group that is small, and of which nothing may be written over what is given to the program."""
+        """The kind of a group that is small, of which nothing is to be written over what is given to the program."""
         stages = self._plan.program.stages
         handed = (n for n in self._members[group] if any(self.of[reader] != group for reader in self._reading(n)))
         outputs = dict.fromkeys(t for name in handed for t in stages[name].outputs)
@@ -161,7 +163,7 @@ class Groups:
         if sum(self._places[name].kind != "inline" for name in inside) > MOST_INSIDE or not _are_small(outputs):
             return None
         read = {t: None for name in inside for t in stages[name].inputs}
-        given = [t for t in read if isinstance(t.op, Placeholder)]
+        given = [t for t in read if isinstance(t.op, Placeholder)] if self._is_over else []
         if any(t in self._results and any(same_layout(t, source) for source in given) for t in outputs):
             return None
         return tuple(map(_sketch, (stages[name] for name in inside))), *(_shape(t) for t in (*outputs, *read))

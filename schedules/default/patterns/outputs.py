@@ -19,7 +19,7 @@ __all__ = ["merge_outputs"]
 def merge_outputs(rw: Rewriting, outputs: Sequence[Tensor], *, always: bool = False) -> tuple[Tensor, ...]:
     """The outputs, those that are pointwise and of one shape as the components of one stage.
 
-    Unless `always`, those of one axis and those of symbolic extents are not worth it.
+    Unless `always`, single numbers and those of symbolic extents are not worth it.
     """
     shapes: dict[tuple[object, ...], list[Tensor]] = {}
     for tensor in dict.fromkeys(outputs):
@@ -30,7 +30,7 @@ def merge_outputs(rw: Rewriting, outputs: Sequence[Tensor], *, always: bool = Fa
     made: dict[Tensor, Tensor] = {}
     sources: dict[Tensor, frozenset[Tensor]] = {}
     for shape, alike in shapes.items():
-        for tensors in _sharing(alike, sources) if always or (len(shape) >= 2 and None not in shape) else ():
+        for tensors in _sharing(alike, sources) if always or (shape and None not in shape) else ():
             if len(tensors) >= 2:
                 made.update(zip(tensors, _merged(rw, tensors), strict=True))
     return tuple(made.get(t, t) for t in outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tedsl.analysis.arrays.feeds import as_outputs
@@ -73,6 +74,7 @@ class BuildRequest:
             self.options.schedule, self.outputs, self.target, deterministic=self.options.deterministic,
             opt=self.options.opt,
         )  # fmt: skip
+        planner = replace(planner, is_over=bool(self.alias or self.donated))
         return Compilation(self.fed, self.outputs, self.name, self.target, planner)
 
 

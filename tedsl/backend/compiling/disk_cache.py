@@ -109,7 +109,8 @@ def key_of_program(structure: str, program: Compilation, least: int) -> str | No
     planner = program.planner
     if is_off() or planner.is_asked or planner.given:
         return None
-    return _digest(["program", structure, program.name, _schedule(planner), *_made_for(least, program.target)])
+    decided = _schedule(planner), str(planner.is_over), *_made_for(least, program.target)
+    return _digest(["program", structure, program.name, *decided])
 
 
 _OFF, _ON = ("off", "0", "no", "false"), ("", "on", "1", "yes", "true")

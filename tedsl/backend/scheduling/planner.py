@@ -70,7 +70,8 @@ class Planner:
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
     loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
     stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads. `in_turn`: no
-    stage has a thread of its own. `unfetched`: nothing is asked for ahead (`prefetch`).
+    stage has a thread of its own. `unfetched`: nothing is asked for ahead (`prefetch`). `is_over`: results may be written
+    over what is given.
     """
 
     plan: Plan | None = None
@@ -84,6 +85,7 @@ class Planner:
     in_place: bool = False
     in_turn: bool = False
     unfetched: bool = False
+    is_over: bool = False
 
     @property
     def is_asked(self) -> bool:
@@ -187,7 +189,8 @@ class Planner:
             given.setdefault(stages[name].output(index), op.output(k))
         given.update((now, self.given.get(t, t)) for now, t in zip(plan.program.outputs, outputs, strict=True))
         given.update((t, self.given.get(t, t)) for t in inputs)
-        return plan.program.outputs, parts_of(plan, inputs, given, least, joined=least > 1 and self.merged)
+        joined = least > 1 and self.merged
+        return plan.program.outputs, parts_of(plan, inputs, given, least, joined=joined, is_over=self.is_over)
 
     def _check(self, plan: Plan, target: Target) -> None:
         """Refuse what the target cannot do, or what was forbidden."""

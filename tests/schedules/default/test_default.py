@@ -422,8 +422,7 @@ def test_loops_over_many_sizes_that_are_not_known_are_cut_into_tasks() -> None:
 def test_sums_with_a_small_result_are_cut_where_their_columns_are_large() -> None:
     def names(m: int, terms: int, n: int) -> set[str]:
         a, b = te.placeholder((terms, m), name="a"), te.placeholder((terms, n), name="b")
-        with processor("x86-64-v4"):
-            return set(te.Schedule((a.T @ b).named("c")).auto().plan.program.stages)
+        return set(te.Schedule((a.T @ b).named("c")).auto(target="x86-64-v4").plan.program.stages)
 
     assert "c_partial" in names(48, 2048, 192)
     assert "c_partial" in names(64, 4096, 64)
@@ -558,3 +557,12 @@ def test_long_elements_of_bytes_are_computed_a_vector_at_a_time() -> None:
     assert "in [0, 63]" not in kept.loop_nest()
     short = te.build([image], te.cast(te.clip(image * 2.0, 0, 255), "uint8"), target="x86-64-v4")
     assert "in [0, 63]" in short.loop_nest()
+
+
+def test_outputs_along_one_axis_that_share_what_they_read_are_one_nest() -> None:
+    inputs = [te.placeholder((100_000,), name=n) for n in "pgms"]
+    count = te.placeholder((), "int32", name="count")
+    text = te.build([*inputs, count], list(te.ops.optim.adam_step(*inputs, count)), target="x86-64-v3").loop_nest()
+    assert text.count("parallel") == 1
+    apart = [inputs[0] * 2, inputs[1] * 3]  # have nothing in common
+    assert te.build(inputs[:2], apart, target="x86-64-v3").loop_nest().count("parallel") == 2

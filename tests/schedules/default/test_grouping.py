@@ -23,13 +23,13 @@ HOST = parse_target("host")
 N = 96  # sums over columns are small, N x N numbers are not
 
 
-def names(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2) -> list[list[str]]:
+def names(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2, **options: bool) -> list[list[str]]:
     """The results of the parts, in their order."""
-    return [[t.name for t in part.outputs] for part in cut(inputs, outputs, least)]
+    return [[t.name for t in part.outputs] for part in cut(inputs, outputs, least, **options)]
 
 
-def cut(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2) -> list[PlanPart]:
-    return Planner().parts(inputs, outputs, HOST, least)[1]
+def cut(inputs: list[te.Tensor], outputs: list[te.Tensor], least: int = 2, **options: bool) -> list[PlanPart]:
+    return Planner(**options).parts(inputs, outputs, HOST, least)[1]
 
 
 def large(x: te.Tensor, name: str) -> te.Tensor:
@@ -115,7 +115,8 @@ def test_a_result_that_may_be_written_over_an_input_is_on_its_own() -> None:
     h = large(x, "h")
     slope = te.compute((N,), lambda i: te.sum(lambda k: te.tanh(h[k, i] + p[k])), name="slope")
     moved = te.compute((N,), lambda i: te.sum(lambda k: te.tanh(p[i] - slope[k])), name="moved")
-    assert names([x, p], [h, moved]) == [["h"], ["slope"], ["moved"]]
+    assert names([x, p], [h, moved]) == [["h"], ["moved"]]
+    assert names([x, p], [h, moved], is_over=True) == [["h"], ["slope"], ["moved"]]
     square = te.compute((N,), lambda i: te.sum(lambda k: te.tanh(slope[k] + slope[i])), name="square")
     assert names([x, p], [h, square]) == [["h"], ["square"]]
 
@@ -188,3 +189,29 @@ def test_nothing_is_joined_where_a_proof_asks_for_loops_of_their_own() -> None:
     outputs = [normal(large(x, "h"), "a")]
     for merged, count in ((True, 3), (False, 5)):
         assert len(Planner(merged=merged).parts([x], outputs, HOST, 2)[1]) == count
+
+
+def adam_step(shape: tuple[int, ...], x: te.Tensor, p: te.Tensor) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    loss = te.compute((), lambda: te.sum(lambda i: spread(large(x, "h"), p, name="y")[i, i]), name="loss")
+    (slope,) = te.differentiate(loss, [p])
+    mean, square = (te.placeholder(shape, name=n) for n in ("mean", "square"))
+    count = te.placeholder((), "int32", name="count")
+    news = te.ops.optim.adam_step(p, slope, mean, square, count)
+    return [x, p, mean, square, count], [loss, *news]
+
+
+def test_small_results_of_an_optimizer_share_a_kernel_unless_they_may_be_written_over_its_inputs() -> None:
+    x, p = te.placeholder((N, N), name="x"), te.placeholder((N,), name="p")
+    inputs, outputs = adam_step((N,), x, p)
+    together = ["p_mean_square", "p_mean_square_1", "p_mean_square_2"]
+    assert together in names(inputs, outputs)
+    assert [n for n in names(inputs, outputs, is_over=True) if set(n) & set(together)] == [together]
+    in_place = te.build(inputs, outputs, donate=[p, *inputs[2:4]], name="in_place")
+    arrays = [floats(N, N), *(np.abs(floats(N)) for _ in range(3)), np.array(4, "int32")]
+    want = te.build(inputs, outputs, name="plain")(*arrays)
+    given = [a.copy() for a in arrays]
+    found = in_place(*given)
+    assert in_place.stats.copies == []
+    for new, expected in zip(found, want, strict=True):
+        np.testing.assert_allclose(new, expected, rtol=1e-5)
+    assert {new.ctypes.data for new in found[1:]} == {old.ctypes.data for old in given[1:4]}
