@@ -11,6 +11,7 @@ from autodiff import differentiate
 from autodiff.custom import Rule, set_rule, transposed, without_rules
 from autodiff.rules.totals import zeros
 from schedules import Schedule
+from tedsl.analysis.arrays.nests import map_nest
 from tedsl.lang.batching import batched
 from tedsl.lang.compute import placeholder
 from tedsl.lang.constants import captured
@@ -184,7 +185,7 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
 
     result = map_leaves(returned, "result", listed)
     if not found:
-        plain = map_leaves(returned, "result", lambda leaf, name: leaf.value if isinstance(leaf, Static) else leaf)
+        plain = map_nest(returned, lambda leaf: leaf.value if isinstance(leaf, Static) else leaf)
         is_array = any(has_elements(leaf) for leaf in leaves(plain))
         hint = "; te.constant(array) is one, of values that no argument changes" if is_array else ""
         raise TypeError(f"{at()} it returned no tensor ({plain!r:.40}){hint}")
@@ -192,7 +193,7 @@ def inlined(signature: Signature, template: Template, author: Author, inputs: Se
         return returned
     outputs = distinct(inputs, found)
     attach_rules(signature, author, outputs, tuple(inputs))
-    return map_leaves(result, "result", lambda p, name: p if isinstance(p, Static) else outputs[p])
+    return map_nest(result, lambda p: p if isinstance(p, Static) else outputs[p])
 
 
 def attach_rules(signature: Signature, author: Author, outputs: Tensors, inputs: Tensors) -> None:

@@ -18,6 +18,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from tedsl.analysis.arrays.nests import map_nest
 from tedsl.backend.building.planners import check_opt
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.host.units import parse_bytes
@@ -36,7 +37,7 @@ from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import USUAL, TracedRoutine, Worth
 from tedsl.ops.shapes import Spec
-from tedsl.ops.signature import OpCall, Signature, Static, Template, map_leaves
+from tedsl.ops.signature import OpCall, Signature, Static, Template
 from tedsl.ops.static_numbers import NumbersSeen
 
 __all__ = ["Op", "definitions_of", "op", "worth_of"]
@@ -273,7 +274,7 @@ class Op(Rich):
         traced = next((a for a in call.arrays if hasattr(type(a), "__tedsl_lower__")), None)
         if traced is not None:  # an array of te.functionalize, which may stand beside others
             lowered = OpCall(call.template, tuple(traced.__tedsl_lower__(a) for a in call.arrays))
-            return map_leaves(self._inlined(lowered, out, mode), "result", lambda t, name: _lifted(t, traced))
+            return map_nest(self._inlined(lowered, out, mode), lambda t: _lifted(t, traced))
         kinds = [home_of(type(a)) for a in call.arrays]
         if len(set(kinds)) > 1:
             call, kinds = brought_together(call, kinds, self.signature)
@@ -300,7 +301,7 @@ class Op(Rich):
         if out is not None or mode is not None:
             raise TypeError(f"{self.signature.title}: out= and mode= are for arrays; on tensors an op is an expression")
         returned = inlined(self.signature, call.template, self.author, call.arrays)
-        return map_leaves(returned, "result", lambda t, name: t.value if isinstance(t, Static) else t)
+        return map_nest(returned, lambda t: t.value if isinstance(t, Static) else t)
 
     def _run(self, call: OpCall, out: Any, mode: Any) -> Any:
         arrays = [plain(a, name, self.signature) for a, name in zip(call.arrays, call.template.names, strict=True)]

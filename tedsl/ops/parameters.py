@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autodiff.heads import IntegerGradientError
-from tedsl.analysis.arrays.nests import map_leaves, subscripted
+from tedsl.analysis.arrays.nests import map_leaves, map_nest, subscripted
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.tensor import Tensor
@@ -54,7 +54,7 @@ class Parameters:
 
     def nested(self, arrays: Sequence[Any]) -> Any:
         """The arrays in the nest."""
-        return opened(map_leaves(self.nest, "params", lambda p, _: arrays[p]))
+        return opened(map_nest(self.nest, arrays.__getitem__))
 
     def listed(self, given: Any, what: str) -> list[Any]:
         """Arrays given in the nest, or by placeholder or its name, or in order, in the order of the placeholders."""
@@ -109,7 +109,7 @@ def _names(keys: Mapping[Any, Any]) -> str:
 
 def each_leaf(nest: Any, rule: Callable[[Any], Any]) -> Any:
     """The same nest with `rule(leaf)` at its leaves."""
-    return opened(map_leaves(closed(nest, True), "params", lambda leaf, _: rule(leaf)))
+    return opened(map_nest(closed(nest, True), rule))
 
 
 def without_record(leaf: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 
 from autodiff import differentiate, jvp
 from schedules import Schedule
+from tedsl.analysis.arrays.nests import map_nest
 from tedsl.analysis.sizes import bind_sizes, concrete_shape
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
@@ -30,7 +31,7 @@ from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.recurring import Recurrence
 from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of
-from tedsl.ops.signature import Static, map_leaves
+from tedsl.ops.signature import Static
 
 __all__ = [
     "USUAL", "Batched", "Pullback", "Pushforward", "Routine", "Tensors", "TracedRoutine", "Worth", "copied", "distinct",
@@ -100,7 +101,7 @@ class TracedRoutine:
         """Results in the nest in which the function returned its tensors."""
         if isinstance(self.result, int):
             return values[self.result]
-        return map_leaves(self.result, "result", lambda p, name: p.value if isinstance(p, Static) else values[p])
+        return map_nest(self.result, lambda p: p.value if isinstance(p, Static) else values[p])
 
 
 class Routine:

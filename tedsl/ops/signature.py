@@ -263,7 +263,7 @@ def is_size(value: Expr) -> bool:
 def leaves(value: Any) -> list[Any]:
     """The leaves of a nest, in order."""
     found: list[Any] = []
-    map_leaves(value, "", lambda leaf, name: found.append(leaf))
+    nests.map_nest(value, found.append)
     return found
 
 

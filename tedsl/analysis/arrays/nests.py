@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PLAIN", "map_leaves", "no_key_of", "rebuilt", "static_key", "subscripted", "underscored"]
+__all__ = ["PLAIN", "map_leaves", "map_nest", "no_key_of", "rebuilt", "static_key", "subscripted", "underscored"]
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -39,6 +39,15 @@ def map_leaves(value: Any, name: str, rule: Callable[[Any, str], Any], join: Joi
     if isinstance(value, dict):
         return {k: part(k, v) for k, v in value.items()}
     return rule(value, name)
+
+
+def map_nest(value: Any, rule: Callable[[Any], Any]) -> Any:
+    """The same nest with `rule(leaf)` at its leaves, where no names are asked for: on the way of every call."""
+    if isinstance(value, dict):
+        return {k: map_nest(v, rule) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return rebuilt(value, [map_nest(v, rule) for v in value])
+    return rule(value)
 
 
 def rebuilt(value: Any, parts: Iterable[Any]) -> Any:

@@ -70,8 +70,8 @@ class Planner:
     Halide's autoschedulers; `choices` are those of the default scheduler; `merged`: outputs of one shape may share a
     loop nest, and small ones a kernel. `part`: what was decided for one part of a program that was cut. `simple`: every
     stage is stored, no loop is changed. `in_place`: outputs of one stage may lie in memory that it reads. `in_turn`: no
-    stage has a thread of its own. `unfetched`: nothing is asked for ahead (`prefetch`). `is_over`: results may be written
-    over what is given.
+    stage has a thread of its own. `unfetched`: nothing is asked for ahead (`prefetch`). `is_over`: results may be
+    written over what is given.
     """
 
     plan: Plan | None = None

@@ -9,7 +9,7 @@ from typing import Any
 from autodiff import differentiate
 from autodiff.heads import IntegerGradientError
 from autodiff.rows import rows_of
-from tedsl.analysis.arrays.nests import map_leaves
+from tedsl.analysis.arrays.nests import map_leaves, map_nest
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
@@ -145,9 +145,7 @@ class By:
 
     def nested(self, values: Sequence[Any], argnums: Argnums) -> Any:
         """Derivatives, one for each tensor, as the arguments have them."""
-        each = tuple(
-            map_leaves(nest, "", lambda p, name: p if isinstance(p, Static) else values[p]) for nest in self.nests
-        )
+        each = tuple(map_nest(nest, lambda p: p if isinstance(p, Static) else values[p]) for nest in self.nests)
         return each if isinstance(argnums, (tuple, list)) else each[0]
 
     def _place(self, number: int, count: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import autodiff
-from tedsl.analysis.arrays.nests import map_leaves
+from tedsl.analysis.arrays.nests import map_nest
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
@@ -43,7 +43,7 @@ def jvp(outputs: Any, inputs: Any, tangents: Any) -> Any:
         result = tidied(inner(*by.args))
         parts = [t for t in leaves(result) if isinstance(t, Tensor)]
         moved = iter(autodiff.jvp(parts, by.tensors, directions))
-        return result, map_leaves(result, "result", lambda t, name: next(moved) if isinstance(t, Tensor) else t)
+        return result, map_nest(result, lambda t: next(moved) if isinstance(t, Tensor) else t)
 
     return _applied(jvp, outputs, rule, inputs, tangents, what)
 

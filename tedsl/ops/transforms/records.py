@@ -16,18 +16,19 @@ from tedsl.ops.signature import Static, is_array
 
 __all__ = ["closed", "opened"]
 
+_NESTS = frozenset((dict, list, tuple))
 _RECORDS: dict[type, type] = {}  # dataclass -> its named tuple
 _CLASSES: dict[type, tuple[type, list[str]]] = {}  # and back, with the names of its fields
 
 
 def closed(value: Any, always: bool = False) -> Any:
     """A nest with named tuples for the dataclasses in it that hold arrays, or that nothing tells apart, or for all."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, (type, Expr, Static)) and not is_array(value):
-        fields = [f.name for f in dataclasses.fields(value) if f.init]
-        parts = [closed(getattr(value, name), always) for name in fields]
-        is_nest = always or type(value).__hash__ is None or any(map(_holds_arrays, parts))
-        return _record(type(value), fields)(*parts) if is_nest else value
-    return _each(value, lambda part: closed(part, always))
+    if type(value) in _NESTS or not _is_record(value):
+        return _each(value, lambda part: closed(part, always))
+    fields = [f.name for f in dataclasses.fields(value) if f.init]
+    parts = [closed(getattr(value, name), always) for name in fields]
+    is_nest = always or type(value).__hash__ is None or any(map(_holds_arrays, parts))
+    return _record(type(value), fields)(*parts) if is_nest else value
 
 
 def opened(value: Any) -> Any:
@@ -38,6 +39,10 @@ def opened(value: Any) -> Any:
         kind, names = _CLASSES[type(value)]
         return kind(**dict(zip(names, map(opened, value), strict=True)))
     return _each(value, opened)
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, (type, Expr, Static)) and not is_array(value)
 
 
 def _record(kind: type, fields: list[str]) -> Any:
