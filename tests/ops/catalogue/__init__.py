@@ -12,8 +12,8 @@ assert len({e.name for e in CATALOGUE}) == len(CATALOGUE), "two entries of one n
 
 # What the law asks cannot hold, and why.
 ABOVE_THE_LAW = {
-    "adaptive_max_pool2d (2, 4)": "an element lies in one or two windows where the size does not divide: two are asked",
+    "adaptive_max_pool2d (2, 4)": "an element lies in one or two windows where the size does not divide: both are asked",
     "scatter_reduce prod": "the product of the others by a prefix and a suffix, of few operations forward",
-    "demosaic": "40.04% masked inside: points of a color that the forward pass does not select there",
-    "streaming_logsumexp": "7.0 x the iterations, of 1.1 x the operations: small stages, computed where they are read",
+    "demosaic": "40.0% masked inside: points of a color that the forward pass does not select there",
+    "streaming_logsumexp": "7.0 x the iterations, of 1.2 x the operations: small stages, computed where they are read",
 }
