@@ -165,7 +165,7 @@ def _callables(app: Any, doctree: Any, page: str) -> None:
     Those of any arguments are `Callable[..., T]`, as Python writes them; Sphinx has a list of `...`.
     """
     for told in [*doctree.findall(addnodes.desc_parameter), *doctree.findall(addnodes.desc_returns)]:
-        text = told.astext()
+        text = "".join(part.astext() for part in told.children)  # that of what is returned has an arrow by itself
         if (meant := text.replace("OfAxes[", "Callable[..., ").replace("Callable[[...],", "Callable[...,")) != text:
             told.clear()
             told += nodes.Text(meant)

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from docs.building.widths import class_of_plot
+
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 PICTURED = ("display",)  # files whose examples are shown as notebooks show them
 PLOTS = FOLDER.parents[1] / "notebooks" / "matplotlibrc"  # on light and on dark
@@ -88,8 +90,10 @@ def _page(value: Any) -> str:
     if (figure := getattr(value, "figure", None)) is not None:
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=100, bbox_inches="tight")
-        data = base64.b64encode(file.getvalue()).decode()
-        return f'<div class="plot"><img alt="plot" src="data:image/png;base64,{data}"></div>'
+        png = file.getvalue()
+        size = class_of_plot(int.from_bytes(png[16:20], "big"))  # the width stands in the header
+        data = base64.b64encode(png).decode()
+        return f'<div class="plot"><img class="{" ".join(size)}" alt="plot" src="data:image/png;base64,{data}"></div>'
     return value._repr_html_() if hasattr(value, "_repr_html_") else ""
 
 

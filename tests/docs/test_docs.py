@@ -67,6 +67,8 @@ def test_the_site_is_written_without_a_warning(tmp_path: Path) -> None:
     assert '<input type="search" name="q"' in (tmp_path / "search.html").read_text()
     assert re.findall(r"The example of (?!<a )[^\n]{,60}", pages) == [], "examples below another name are linked"
     assert re.findall(r"=[“”]\w*", pages) == [], "texts of Python have straight quotes"
+    told = html.unescape(re.sub(r"<[^>]+>", "", pages))
+    assert re.findall(r"→\s*->.{,30}|.{,30}Callable\[\[\.\.\.\]", told) == [], "types stand as Python writes them"
     loads = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*')
     assert [(path.name, found) for path in tmp_path.rglob("*.html") for found in loads.findall(path.read_text())] == []
 
@@ -121,6 +123,8 @@ def test_plots_are_shown_and_not_told() -> None:
     pytest.importorskip("matplotlib")
     found = {name: e.page for e in shown.run(ROOT / "docs" / "examples" / "display.py") for name in e.names}
     assert {name for name in found if ".plot." in name and "<img" not in found[name]} == set()
+    assert 'class="wide"' in found["te.display.plot.index_map"]
+    assert 'class=""' in found["te.display.plot.jacobian_sparsity"], "it fits a phone"
     assert "<input" in found["te.display.slider"]
     assert "<animate" in found["te.display.trace"]
 
