@@ -11,6 +11,7 @@ from schedules.bands import both, either
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import Facts, naturals
 from tedsl.lang import functions as fn
+from tedsl.lang.answers import kept_with_nodes
 from tedsl.lang.at import mirrored_once
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import FALSE, TRUE, Apply, Axis, Const, Expr, Fn, Read
@@ -71,6 +72,7 @@ def tidied(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return rebuild_all(roots, tidy)
 
 
+@kept_with_nodes
 def tidy(node: Expr) -> Expr:
     """A node over tidied operands, itself tidied."""
     if isinstance(node, Axis) and not node.is_reduce and number(node.extent) == 1:

@@ -95,6 +95,8 @@ def test_gradients_load_sympy_where_there_is_something_to_solve() -> None:
     assert "sympy" not in modules_after(program.format("(x @ x.T + x.sum(0)) * x[:, 0]"))
     window = "te.compute((4, 3), lambda i, j: x.at(i - 1, j, mode='clamp') * te.sum(lambda k: x[i, j + k]))"
     assert "sympy" not in modules_after(program.format(window))
+    weighted = "te.compute((4, 4), lambda i, j: te.sum(lambda p, q: x[p, q] * x.at(i + p, j + q, mode='clamp')))"
+    assert "sympy" not in modules_after(program.format(weighted))
     assert "sympy" in modules_after(program.format("te.compute((3, 3), lambda i, j: x[i + j // 2, 2 * j % 3])"))
 
 

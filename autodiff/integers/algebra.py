@@ -2,9 +2,9 @@
 
 On this side a matrix is rows of Python integers; sympy's are made and read here, whatever its integers are (gmpy2's or
 python-flint's, where these are installed). The same few matrices return in every layer of a program, so answers are
-kept. sympy is imported when it is first asked: a matrix that is in normal form, as in pointwise stages and products of
-matrices, is its own answer, and one row with a 1 in it, as in windows, needs none. The README of `autodiff` says what
-each step takes.
+kept. sympy is imported when it is first asked, which takes half a second: a matrix that is in normal form, as in
+pointwise stages and products of matrices, is its own answer, one whose columns only change places, as in windows, is
+put in order, and one row with a 1 in it needs none. The README of `autodiff` says what each step takes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def triangular_basis(basis: Sequence[Sequence[int]], order: Sequence[int]) -> Ma
     ((1, 0), (0, 1))
     """
     rows = _rows(basis)
-    if _is_unit([rows[i] for i in order]):
-        return rows
+    if all(sum(map(abs, rows[i])) < 2 for i in order):
+        return _in_order(rows, order)
     if len(order) == len(rows[order[0]]) == 1:
         pivot = rows[order[0]][0]
         return tuple((e if pivot > 0 else -e,) for (e,) in rows) if pivot else None
@@ -81,9 +81,14 @@ def _is_diagonal(a: Sequence[Sequence[int]]) -> bool:
     return all(not e for i, row in enumerate(a) for j, e in enumerate(row) if i != j)
 
 
-def _is_unit(a: Sequence[Sequence[int]]) -> bool:
-    """Whether the matrix is an identity, perhaps with rows or columns of zeros after it."""
-    return all(e == (i == j) for i, row in enumerate(a) for j, e in enumerate(row))
+def _in_order(basis: Matrix, order: Sequence[int]) -> Matrix | None:
+    """The basis with the columns in order, where each of the coordinates `order` is moved by one column, by one."""
+    moved_by = [next((c for c, e in enumerate(basis[i]) if e), None) for i in order]
+    columns = [c for c in moved_by if c is not None]
+    if len(set(columns)) < len(order):
+        return None
+    signs = [basis[i][c] for i, c in zip(order, columns, strict=True)]
+    return tuple(tuple(row[c] * sign for c, sign in zip(columns, signs, strict=True)) for row in basis)
 
 
 @lru_cache(KEPT)

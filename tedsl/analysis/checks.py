@@ -18,6 +18,7 @@ from tedsl.analysis.messages import Overrun, describe
 from tedsl.analysis.points import box_size, is_data_free, static_range, values_at
 from tedsl.analysis.pointwise import Array
 from tedsl.analysis.sites import Site, sites_of
+from tedsl.lang.answers import answers_of
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import TRUE, Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import simplify_extent
@@ -163,11 +164,17 @@ class _Deciding:
 
     def check(self) -> ReadCheck:
         site = self.site
-        return ReadCheck(site, self.lower, self.upper, self._status())
+        if self._is_empty() or self._fits_numerically():
+            return ReadCheck(site, self.lower, self.upper, "safe")
+        if site.step is not None or not isinstance(site.index, Apply):
+            return ReadCheck(site, self.lower, self.upper, self._status())
+        answers = answers_of(site.index)  # stages that are made of one another make the same accesses
+        key = (_Deciding, site.axes, self.upper, site.guard)
+        if key not in answers:
+            answers[key] = self._status()
+        return ReadCheck(site, self.lower, self.upper, answers[key])
 
     def _status(self) -> Status:
-        if self._is_empty() or self._fits_numerically():
-            return "safe"
         if self._holds(TRUE):
             return "safe"
         if self.site.guard is not TRUE and self._holds(self.site.guard):

@@ -33,12 +33,28 @@ __all__ = [
 # The largest symbolic size: a little room below 2**31 keeps index arithmetic such as i + 8 from wrapping.
 SIZE_MAX = 2**31 - 1 - 2**20
 
+
+class _Interned(weakref.ref[Any]):
+    """A node in the table of all nodes, and where it stands there."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
 # Keyed by class and fields, nodes and what is there for good by id: an entry dies with its node, which keeps its
-# children alive.
-_INTERNED: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
-_REFERENCES: dict[tuple[Any, ...], Callable[[], Any]] = _INTERNED.data  # type: ignore[attr-defined]  # read at once
+# children alive. A dictionary of its own, as nodes are made by the hundred thousand: a WeakValueDictionary took half
+# of the time that a node takes.
+_INTERNED: dict[tuple[Any, ...], _Interned] = {}
 # Two threads that write the same expression must get the same node. Reentrant, since a collection may run code.
 _INTERNING = freed_in_children(threading.RLock())
+
+
+def _forget(gone: _Interned) -> None:
+    """Take a node that is no more out of the table, unless another one stands in its place."""
+    with _INTERNING:
+        if _INTERNED.get(gone.key) is gone:
+            del _INTERNED[gone.key]
+
 
 _SERIAL = itertools.count()
 
@@ -67,6 +83,7 @@ class Expr(Operators["Expr"], RichFormula):
     dtype: DType
     children: tuple[Expr, ...] = ()  # a slot of the nodes that have some: walks ask every node
     _below: tuple[Expr, ...] | None = ()  # likewise: what `traverse.topological` found, None before it looked
+    _answers: dict[Any, Any] | None = None  # likewise: what was found of it, see `tedsl.lang.answers`
     is_weak: bool = False  # an int or a condition of axes, extents and Python numbers alone: see tedsl.lang.weak
     # Attached by tedsl.lang.printing, which knows every node and so lies above this module.
     _text: ClassVar[Callable[[Expr], str]]
@@ -194,19 +211,30 @@ def _new(cls: type[E], dtype: DType, **fields: object) -> E:
     return node
 
 
-def _interned(key: tuple[Any, ...], dtype: DType, **fields: object) -> Any:
-    """The node that is known by `key`, made if there is none."""
+def _interned(key: tuple[Any, ...], node: E) -> E:
+    """The node that is known by `key`: the one that was made for it, unless another thread was first."""
+    entry = _Interned(node, _forget)
+    entry.key = key
     with _INTERNING:
-        node = _INTERNED.get(key)
-        if node is None:
-            node = _INTERNED[key] = _new(key[0], dtype, **fields)
-        return node
+        known = _known(key)
+        if known is None:
+            _INTERNED[key] = entry
+            known = node
+    return known  # type: ignore[no-any-return]
 
 
 def _known(key: tuple[Any, ...]) -> Any:
     """The node that is known by `key`, or None."""
-    reference = _REFERENCES.get(key)
-    return None if reference is None else reference()
+    entry = _INTERNED.get(key)
+    return None if entry is None else entry()
+
+
+def _giver(cls: type[Expr], name: str) -> Callable[[Expr, object], None]:
+    """What gives a new node a field, for those that are made most: by name it takes twice as long."""
+    return vars(cls)[name].__set__  # type: ignore[no-any-return]
+
+
+_give_dtype = _giver(Expr, "dtype")
 
 
 def _ids(nodes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -228,7 +256,7 @@ class Const(Expr):
         key = (cls, _bits(value), id(dtype), is_weak)
         node: Const | None = _known(key)
         if node is None:
-            node = _interned(key, dtype, value=value, is_weak=is_weak)
+            node = _interned(key, _new(cls, dtype, value=value, is_weak=is_weak))
         return node
 
 
@@ -274,7 +302,7 @@ class Formal(Expr):
 class Apply(Expr):
     """A pointwise operation on operands that are already promoted."""
 
-    __slots__ = ("_below", "args", "children", "fn", "is_weak")
+    __slots__ = ("_answers", "_below", "args", "children", "fn", "is_weak")
     fn: Fn
     args: tuple[Expr, ...]
 
@@ -282,12 +310,24 @@ class Apply(Expr):
         key = (cls, id(fn), id(dtype), *map(id, args))
         node: Apply | None = _known(key)
         if node is None:
-            is_weak = _is_weak(fn, args, dtype)
-            node = _interned(key, dtype, fn=fn, args=args, children=args, is_weak=is_weak, _below=None)
+            made = object.__new__(cls)
+            _give_dtype(made, dtype)
+            _give_fn(made, fn)
+            _give_args(made, args)
+            _give_operands(made, args)
+            _give_weakness(made, _is_weak(fn, args, dtype))
+            _give_below(made, None)
+            _give_answers(made, None)
+            node = _interned(key, made)
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return type(self)(self.fn, children, self.dtype)
+
+
+_give_fn, _give_args, _give_operands, _give_weakness, _give_below, _give_answers = (
+    _giver(Apply, name) for name in ("fn", "args", "children", "is_weak", "_below", "_answers")
+)
 
 
 def _is_weak(fn: Fn, args: tuple[Expr, ...], dtype: DType) -> bool:
@@ -335,7 +375,8 @@ class Read(Expr):
         key = (cls, id(tensor), _ids(indices))
         node: Read | None = _known(key)
         if node is None:
-            node = _interned(key, tensor.dtype, tensor=tensor, indices=indices, children=indices, _below=None)
+            fields = {"tensor": tensor, "indices": indices, "children": indices}
+            node = _interned(key, _new(cls, tensor.dtype, _below=None, **fields))
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
@@ -360,7 +401,7 @@ class Reduce(Expr):
         if node is None:
             fields = {"reducer": reducer, "values": values, "axes": axes, "where": where, "index": index}
             dtype, children = reducer.result_dtype(values, index), (*values, where)
-            node = _interned(key, dtype, children=children, _below=None, **fields)
+            node = _interned(key, _new(cls, dtype, children=children, _below=None, **fields))
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
