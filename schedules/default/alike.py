@@ -6,10 +6,11 @@ for the others: the same stages over loops of their own and other tensors, the s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from schedules.default.rewriting import Rewriting
+from schedules.default.twins import likeness
 from schedules.directives import NAMING, Directive
 from schedules.machine import Machine
 from tedsl.analysis.checks import checked_in_part
@@ -26,7 +27,7 @@ class Kind:
 
     def __init__(self, rw: Rewriting, op: Compute) -> None:
         self._rw, self._op = rw, op
-        self._key, self._tensors = _likeness(op, rw.new)
+        self._key, self._tensors = likeness(op.axes, op.bodies, rw.new)
         self._begin = len(rw.stages), len(rw.directives), len(rw.finite)
 
     def note(self) -> None:
@@ -107,31 +108,3 @@ def _loops(op: Compute) -> list[Axis]:
 def _renamed(directive: Directive, names: Mapping[str, str]) -> Directive:
     """The directive with other names of stages."""
     return replace(directive, **{f: names[v] for f, v in vars(directive).items() if f in NAMING})
-
-
-def _likeness(op: Compute, new: Mapping[Tensor, Tensor]) -> tuple[Hashable, list[Tensor]]:
-    """All of a definition but names and tensors; the tensors that it reads now, in their order.
-
-    Extents and numbers are nodes that all share. Patterns order loops by their age.
-    """
-    axes = _loops(op)
-    ages = sorted(range(len(axes)), key=lambda k: axes[k].serial)
-    numbers: dict[Expr, int] = {a: k for k, a in enumerate(axes)}
-    tensors: dict[Tensor, int] = {}
-    lines: list[Hashable] = [(a.name, id(a.begin), id(a.extent), a.is_reduce) for a in axes]
-    for node in op.nodes:
-        if node in numbers:
-            continue
-        below = [numbers[c] for c in node.children]
-        own: Sequence[Hashable] = [id(node)]
-        if isinstance(node, Apply):
-            own = (node.fn, str(node.dtype))
-        elif isinstance(node, Read):
-            read = new.get(node.tensor, node.tensor)
-            own = (tensors.setdefault(read, len(tensors)), str(node.dtype), *map(id, read.extents))
-        elif isinstance(node, Reduce):
-            own = (id(node.reducer), *(numbers[a] for a in node.axes), node.index)
-        numbers[node] = len(numbers)
-        lines.append((*own, "of", *below))
-    results = [numbers[body] for body in op.bodies]
-    return (len(op.axes), tuple(ages), tuple(results), tuple(lines)), list(tensors)

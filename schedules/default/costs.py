@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence, Set as AbstractSet
 from dataclasses import field
 
+from schedules.default.twins import Twins
 from schedules.machine import Machine
 from schedules.sizes import typical
 from tedsl.analysis.iteration import free_dimensions
@@ -14,6 +15,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
 from tedsl.lang.extents import number, simplify_extent
+from tedsl.lang.locks import cached_property
 from tedsl.lang.operand_types import FLOAT_BINARY, FLOAT_UNARY
 from tedsl.lang.tensor import Compute, Operation, Scatter
 from tedsl.lang.traverse import conjuncts, free_axes, topological
@@ -48,6 +50,7 @@ LANES = 32  # of a row that is computed in vectors of its own
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
 TWICE = 1 / 4  # of the elements that several readers together compute twice
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
+_OWN = "_element_cost"
 _ROUNDING = {Fn.FLOOR, Fn.CEIL, Fn.ROUND, Fn.TRUNC}
 _DIVISIONS = {Fn.FLOORDIV, Fn.MOD}
 _COSTLY = (FLOAT_UNARY | FLOAT_BINARY | {Fn.POW, Fn.FLOORDIV, Fn.MOD, Fn.DIV}) - _ROUNDING
@@ -60,6 +63,11 @@ class Costs:
     inlined: set[Operation] = field(default_factory=set)
     element: dict[Operation, int] = field(default_factory=dict)
     readers: dict[Operation, list[tuple[Operation, Read]]] = field(default_factory=dict)
+
+    @cached_property
+    def twins(self) -> Twins:
+        """Which of the stages are alike, with what is inlined."""
+        return Twins(self.inlined)
 
     def varying(self, op: Operation, *axes: Axis) -> int:
         """What of an element's cost is for values that change along `axes`."""
@@ -249,8 +257,12 @@ def pays_to_keep(cost: int, times: int) -> bool:
 
 
 def element_cost(op: Operation) -> int:
-    """What an element costs, without what is inlined into it."""
-    return sum(map(_cost_of, op.nodes))
+    """What an element costs, without what is inlined into it; kept with the stage, of which many patterns ask."""
+    own = vars(op)
+    if _OWN not in own:
+        own[_OWN] = sum(map(_cost_of, op.nodes))
+    cost: int = own[_OWN]
+    return cost
 
 
 def value_cost(roots: Sequence[Expr]) -> int:

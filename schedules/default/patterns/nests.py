@@ -127,7 +127,7 @@ class GroupLoops:
         cuts: Mapping[Axis, Sequence[Expr]] = {}
         if not (padded or self.group.members or root.reduction is not None or self._short(root)):
             loops = set(root.axes).difference((self._vector_axis(root, 0),))
-            self.phases = phases_of(root, loops, self.costs.inlined)
+            self.phases = self.costs.twins.ask(root, phases_of, loops)
             cuts = self._cuts(root)
         fed = None if self.phases or cuts else self._fed(feeding)
         self.say(*([ComputeRoot(stage=root.name)] if fed is None else self._placed(fed)))
@@ -208,10 +208,10 @@ class GroupLoops:
 
     def _cuts(self, root: Compute) -> dict[Axis, list[Expr]]:
         """Pieces of a stage that reads other tensors, or goes round, in parts of its loops."""
-        cuts = cuts_of(root, self.costs.inlined, self.machine, set(self.phases))
+        cuts = self.costs.twins.ask(root, cuts_of, self.machine, self.phases.keys())
         row = self._vector_axis(root, 0)
         if row is not None and row not in cuts and self._needs_borders(root, row):
-            at = row_borders(root, self.costs.inlined, row, self._width(root), self.machine)
+            at = self.costs.twins.ask(root, row_borders, row, self._width(root), self.machine)
             cuts.update({row: at} if at else {})
         shared = self._around(root, row)
         if shared is not None:
@@ -222,7 +222,7 @@ class GroupLoops:
     def _needs_borders(self, root: Compute, row: Axis) -> bool:
         """Whether the last vector of a row may not be full; without masks it begins earlier where that is known."""
         is_open = self.machine.has_masks or number(row.extent) is None
-        return is_open or pays_by_cases(root, self.costs.inlined, row, self.machine)
+        return is_open or self.costs.twins.ask(root, pays_by_cases, row, self.machine)
 
     def _sizes_in(self, cuts: Mapping[Axis, Sequence[Expr]]) -> Mapping[str, Var]:
         return self.plan.sizes if any(vars_of(p) for at in cuts.values() for p in at) else {}
@@ -236,10 +236,10 @@ class GroupLoops:
 
     def _by_cases(self, op: Compute, vector: Axis | None) -> None:
         """Cases along the vectors, unless they hang on a loop that is written out, where what it chooses is decided."""
-        if vector is None or not pays_by_cases(op, self.costs.inlined, vector, self.machine):
+        if vector is None or not self.costs.twins.ask(op, pays_by_cases, vector, self.machine):
             return
         written = {*self.phases, self._around(op, vector)}
-        if written.isdisjoint(asked_by(op, self.costs.inlined, vector)):
+        if written.isdisjoint(self.costs.twins.ask(op, asked_by, vector)):
             self.say(Unswitch(stage=op.name, loop=loop_names(op)[vector]))
 
     # ------------------------------------------------------------------------------------------- the root's loops

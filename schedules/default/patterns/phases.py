@@ -23,7 +23,7 @@ MOST_COPIES = 16  # of the body of a stage
 FEW_TURNS = 4  # times that a loop goes through all its phases
 
 
-def phases_of(op: Compute, loops: set[Axis], inlined: AbstractSet[Operation]) -> dict[Axis, int]:
+def phases_of(op: Compute, inlined: AbstractSet[Operation], loops: AbstractSet[Axis]) -> dict[Axis, int]:
     """The periods of those of the loops by whose remainders alone it is chosen what is read."""
     bodies = written_out(op, inlined) if op.reduction is None else None
     found: dict[Axis, int] = {}
@@ -32,7 +32,7 @@ def phases_of(op: Compute, loops: set[Axis], inlined: AbstractSet[Operation]) ->
     ]
     for node in topological([n.args[0] for n in chosen]):
         own = _periods(node)
-        for axis, period in own.items() if loops.issuperset(own) else ():
+        for axis, period in own.items() if loops >= own.keys() else ():
             found[axis] = math.lcm(found.get(axis, 1), period)
     periods = {a: n for a, n in found.items() if n > 1 and (number(a.extent) or 0) >= n * FEW_TURNS}
     return periods if math.prod(periods.values()) <= MOST_COPIES else {}

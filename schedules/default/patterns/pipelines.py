@@ -123,7 +123,7 @@ class _Search:
         if self.costs.element[op] < self.machine.least.shared:
             return False
         if op not in self.phased:
-            self.phased[op] = bool(phases_of(op, set(op.axes[:-1]), self.costs.inlined))
+            self.phased[op] = bool(self.costs.twins.ask(op, phases_of, frozenset(op.axes[:-1])))
         return self.phased[op]
 
     def along(self, root: Compute, rows: Axis) -> Pipeline | None:
@@ -320,7 +320,7 @@ class _Strips(GroupLoops):
 
     def _chosen_by(self, root: Compute, vector: Axis | None, axes: Sequence[Axis]) -> Axis | None:
         """A loop so short that it is written out, by which it is chosen what the root computes."""
-        if vector is None or not pays_by_cases(root, self.costs.inlined, vector, self.machine):
+        if vector is None or not self.costs.twins.ask(root, pays_by_cases, vector, self.machine):
             return None
-        asked = asked_by(root, self.costs.inlined, vector)
+        asked = self.costs.twins.ask(root, asked_by, vector)
         return next((a for a in axes if a in asked and 0 < (number(a.extent) or 0) <= FEW_UNROLLED), None)
