@@ -97,13 +97,18 @@ def substitute(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
 
 def substitute_all(roots: Iterable[Expr], mapping: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
     """`substitute` in several roots that share nodes."""
-
-    def rule(node: Expr) -> Expr:
-        if isinstance(node, Reduce) and any(a in mapping for a in node.axes):
-            node = node.with_axes(tuple(_as_axis(mapping.get(a, a)) for a in node.axes))
-        return mapping.get(node, node)
-
-    return rebuild_all(roots, rule)
+    roots = tuple(roots)
+    new: dict[Expr, Expr] = {}  # what is another one
+    for node in topological(roots):
+        made, children = node, node.children
+        if children and not new.keys().isdisjoint(children):
+            made = node.with_children(tuple([new.get(c, c) for c in children]))
+        if isinstance(made, Reduce) and not mapping.keys().isdisjoint(made.axes):
+            made = made.with_axes(tuple([_as_axis(mapping.get(a, a)) for a in made.axes]))
+        made = mapping.get(made, made)
+        if made is not node:
+            new[node] = made
+    return tuple([new.get(r, r) for r in roots])
 
 
 def replaced(root: Expr, mapping: Mapping[Expr, Expr]) -> Expr:

@@ -149,9 +149,11 @@ class ProgramFacts:
     @cached_property
     def merging(self) -> Merging | None:
         planned = self.planner.is_asked or self.planner.part is not None
-        if planned or self.target.backend != "host" or self.checks_indices:
+        if planned or self.target.backend != "host":
             return None
-        return on_other_axes(self.inputs, self.outputs)
+        merging = on_other_axes(self.inputs, self.outputs)
+        # Most programs have no other axes, and a cut one asks its kernels whether they check indices, not the whole.
+        return None if merging is None or self.checks_indices else merging
 
     @cached_property
     def flattening(self) -> Merging | None:
