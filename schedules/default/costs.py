@@ -22,6 +22,7 @@ from tedsl.lang.traverse import conjuncts, free_axes, topological
 
 __all__ = [
     "INLINE",
+    "MOST_CHANNELS",
     "MOST_TAPS",
     "Costs",
     "cheap_components",
@@ -48,6 +49,7 @@ FEW, OFTEN = 16, 8  # numbers that a row consists of, and times that each elemen
 LOADS = 3  # operations in the time that a number takes into the first cache and back
 LANES = 32  # of a row that is computed in vectors of its own
 ABOUT_ONCE = 4  # times that an element is computed rather than stored
+MOST_CHANNELS = 4  # of a pixel, around vectors of pixels that look something up
 TWICE = 1 / 4  # of the elements that several readers together compute twice
 MOST_TAPS = 16  # of scatters that are one, each of which is written out
 _OWN = "_element_cost"
@@ -166,7 +168,7 @@ def costs_of(
             continue
         if _most_taps(op, sites) * costs.element[op] > MOST_IN_WINDOWS:
             continue
-        once = is_once(*sites[0]) if len(sites) == 1 else _is_in_parts(op, sites)
+        once = is_once(*sites[0]) if len(sites) == 1 else _is_in_parts(op, sites) or _is_of_pixels(op, sites)
         if (
             op in again
             or costs.element[op] <= machine.choose("inline", INLINE, op.name)
@@ -405,6 +407,27 @@ def _is_in_parts(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
     whole, *parts = counts
     over = number(simplify_extent(sum(parts) - whole))  # type: ignore[arg-type, operator]
     return over is not None and over <= 0
+
+
+def _is_of_pixels(op: Compute, sites: Sequence[tuple[Operation, Read]]) -> bool:
+    """Whether one reader asks for each element once for all that lies at a pixel of its own.
+
+    What is looked up for a few channels has vectors along the pixels, and the channels around each of them.
+    """
+    (reader, first), *others = sites
+    if not isinstance(reader, Compute) or reader.reduction is not None or not reader.looks_up or len(reader.axes) < 2:
+        return False
+    *outer, last = reader.axes
+    if not 1 < (number(last.extent) or 0) <= MOST_CHANNELS or any(other is not reader for other, _ in others):
+        return False
+    lead = len(outer)
+    reads = {first, *(read for _, read in others)}
+    if len(op.axes) <= lead or points(op.axes[lead:]) < len(reads):
+        return False
+    return all(
+        all(a is i for a, i in zip(outer, read.indices, strict=False)) and not free_axes(read.indices[lead:])
+        for read in reads
+    )
 
 
 def _count(axes: Sequence[Axis]) -> Expr | None:

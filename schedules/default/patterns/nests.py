@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import field
 
 from schedules.cases import condition_text, position_text
-from schedules.default.costs import Costs, points
+from schedules.default.costs import MOST_CHANNELS, Costs, points
 from schedules.default.groups import Group, groups_of
 from schedules.default.neighbors import along, period
 from schedules.default.patterns.border_strips import strips_of, whole_copies
@@ -305,7 +305,8 @@ class GroupLoops:
             if outer_points == 1 and depth == 0 and rest:
                 loops, rest = [*loops, rest[0]], rest[1:]
                 outer_points = self._vectors(vector)
-        shared = self._around(root, vector) if depth == 0 and inner and not short else None
+        around = self._around if depth == 0 else self._narrow
+        shared = around(root, vector) if inner and not short else None
         if shared is not None and shared is not together and shared not in self.phases:
             # What its iterations share is computed once: it runs around each vector.
             name = names[shared]
@@ -608,11 +609,11 @@ class GroupLoops:
         The last one is written out: what is chosen by it is decided.
         """
         count, width = number(axes[-1].extent), self._width(op)
-        most = MOST_STEP if self.machine.has_masks else MOST_STEP_APART
+        most = MOST_CHANNELS if self._looks_up(op) else MOST_STEP if self.machine.has_masks else MOST_STEP_APART
         if len(axes) < 2 or count is None or not 1 < count < min(width, most + 1) or self.costs.element[op] < APART:
             return None
         before, last = axes[-2:]
-        if typical(before.extent) < width or self._folds_across(op, before) or self._looks_up(op):
+        if typical(before.extent) < width or self._folds_across(op, before):
             return None
         return before if self._across(op, last) is None else None
 

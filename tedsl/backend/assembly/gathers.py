@@ -16,13 +16,14 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from tedsl.backend.assembly.clamped_loads import clamped_places
 from tedsl.backend.assembly.neighbors import neighbors, put_in_place
-from tedsl.backend.assembly.shared_lanes import SharedLanes, apart, one_by_one
-from tedsl.backend.assembly.text import NAME, declaring, each_function
+from tedsl.backend.assembly.row_loads import BYTES, Row, row_lines, rows_of
+from tedsl.backend.assembly.shared_lanes import Places, SharedLanes, Terms, apart, lane_lines, one_by_one, terms_of
+from tedsl.backend.assembly.text import NAME, buffers_of, declaring, each_function
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
 
@@ -39,7 +40,8 @@ _LABEL = re.compile(r'^(?:[\w.$-]+|"[^"]*"):')
 _BARRIER = re.compile(
     r"^  (?:store |fence|(?:%\S+ = )?(?:atomicrmw|cmpxchg|(?:(?:tail|musttail|notail) )?call (?!.*@llvm\.)))"
 )
-_OTHER = re.compile(rf"^  ({NAME}) = ((?:add|or disjoint|shufflevector) .*)$")
+_OTHER = re.compile(rf"^  ({NAME}) = ((?:add|mul|shl|or disjoint|shufflevector) .*)$")
+_STORED = re.compile(r"^  store .*, !tbaa (!\d+)$")
 _WRITES = re.compile(r"@llvm\.(?:masked\.(?:store|scatter|compressstore)|mem(?:cpy|move|set))")
 _BYTES = {"float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 _NARROW = {"i8", "i16"}  # of which no processor has gathers
@@ -64,6 +66,15 @@ class _Lane:
 _Chain = tuple[list[_Lane], int, str]
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Vectors that are loaded as a row at each lane, by their numbers."""
+
+    row: Row
+    names: Mapping[int, str]
+    end: str  # of a load
+
+
 def gathered(lines: list[str], features: Set[str] = frozenset()) -> list[str]:
     """The lines of a module, with gathers for vectors that are loaded one by one at the lanes of another vector."""
     declared: dict[str, None] = {}
@@ -71,18 +82,23 @@ def gathered(lines: list[str], features: Set[str] = frozenset()) -> list[str]:
     is_slow = "avx2" in features and (is_microcode or "avx512" not in features)
     has_masks = "avx512_skylake" in features  # of bytes
     is_fast = "avx512_sapphirerapids" in features  # on older ones, and AMD's, words cost as much as single loads
+    buffers = buffers_of(lines)
     made = each_function(
         lines,
         lambda function: _Function(
-            function, is_slow=is_slow, is_microcode=is_microcode, has_masks=has_masks, is_fast=is_fast
+            function, buffers, is_slow=is_slow, is_microcode=is_microcode, has_masks=has_masks, is_fast=is_fast
         ).gathered(declared),
     )
     return declaring(made, declared)
 
 
 class _Function:
-    def __init__(self, lines: list[str], *, is_slow: bool, is_microcode: bool, has_masks: bool, is_fast: bool) -> None:
+    def __init__(
+        self, lines: list[str], buffers: Mapping[str, str], *, is_slow: bool, is_microcode: bool, has_masks: bool,
+        is_fast: bool,
+    ) -> None:  # fmt: skip
         self.lines = lines
+        self.buffers = buffers  # of what marks accesses
         self.is_slow = is_slow
         self.is_microcode = is_microcode
         self.has_masks = has_masks
@@ -92,6 +108,7 @@ class _Function:
         self.others: dict[str, str] = {}  # sums, broadcasts and what is put into vectors
         self.labels: list[int] = []  # where blocks begin
         self.shared: dict[str, SharedLanes] = {}
+        self.rows: dict[str, _Rows] = {}
 
     def gathered(self, declared: dict[str, None]) -> list[str]:
         inserted = (_DEFINED.match(line) for line in self.lines if " = insertelement " in line)
@@ -111,7 +128,7 @@ class _Function:
             if match[2] == "insertelement" and _is_last(match[3]):
                 self.ends.append(match[1])
         found = {name: chain for name in self.ends if (chain := self._chain(name)) is not None}
-        self.shared = self._shared(found) if self.is_slow else {}
+        self._share(found)
         dead: set[str] = set()
         for number, (name, chain) in enumerate(found.items()):
             dead |= self._replace(name, chain, number, declared)
@@ -131,6 +148,9 @@ class _Function:
             words = self._words(name, chain, number, declared)
             self.lines[last] = "\n".join(words) or self.lines[last]
             return {step for lane in lanes for step in lane.steps} - {name} if words else set()
+        if name in self.rows:
+            self.lines[last] = "\n".join(self._row(name, chain, number))
+            return {step for lane in lanes for step in lane.steps} - {name}
         if name in self.shared:
             loads = [(lane.align, lane.alias) for lane in reversed(lanes)]
             self.lines[last] = "\n".join(one_by_one(name, self.shared[name], one.base, element, loads, number))
@@ -208,9 +228,7 @@ class _Function:
         found = neighbors(vector, self.others)
         if found is None:
             return None
-        alias = f", !tbaa {one.alias}" if one.alias and all(lane.alias == one.alias for lane in lanes) else ""
-        end = f"align {min(lane.align for lane in lanes)}{alias}"
-        return put_in_place(found, one.base, element, end, number)
+        return put_in_place(found, one.base, element, _end_of_load(lanes), number)
 
     def _places(self, lanes: list[_Lane], number: int) -> list[str] | None:
         """The vector of places, behind the lines that make it; None where the lanes are not those of one vector."""
@@ -269,9 +287,20 @@ class _Function:
         vector = f"<{place[1]} x {place[2]}>", place[3]
         return _Lane(at, (*steps, index), vector, how, address[2], int(load[3]), load[4] or "")
 
-    def _shared(self, found: Mapping[str, _Chain]) -> dict[str, SharedLanes]:
-        """What is gathered at lanes that others in its block are gathered at, too, but for a number that is added."""
-        groups: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    def _row(self, name: str, chain: _Chain, number: int) -> list[str]:
+        """The lines that load a row at each lane, where `name` is the first of its vectors; else nothing is left."""
+        lanes, count, element = chain
+        made = self.rows[name]
+        if name != next(iter(made.names.values())):
+            return []
+        at = self.shared[name]
+        lines, base = lane_lines(at, lanes[0].base, element, count, number)
+        return [*lines, *row_lines(made.row, made.names, base, element, at.names(count), made.end, f"%te.row.{number}")]
+
+    def _share(self, found: Mapping[str, _Chain]) -> None:
+        """What is looked up at lanes that others in its block are looked up at, too, but for what is added to them."""
+        groups: dict[tuple[int, str], dict[str, Places]] = {}
+        known: dict[tuple[int, Terms], tuple[Places, int]] = {}  # the first places that differ by numbers alone
         for name, (lanes, count, element) in found.items():
             if element in _NARROW:
                 continue
@@ -280,19 +309,60 @@ class _Function:
             alike = alike and self._neighbors(lanes, element, 0) is None  # which are loaded as such
             is_signed = all(lane.widened in ("sext", "zext nneg") for lane in lanes)
             if alike and is_signed and kind == f"<{count} x i32>" and not self._is_disturbed(lanes, last):
-                vector, number = apart(vector, self.others)
-                groups.setdefault((bisect(self.labels, last), vector), []).append((name, number))
-        return {
-            name: SharedLanes(vector, number, block, is_first=k == 0)
-            for (block, vector), names in groups.items()
-            if len(names) > 1
-            for k, (name, number) in enumerate(names)
-        }
+                block = bisect(self.labels, last)
+                terms, beside = terms_of(vector, self.others)
+                first, own = known.setdefault((block, terms), (apart(vector, self.others), beside))
+                places = replace(first, number=first.number + beside - own)
+                groups.setdefault((block, places.vector), {})[name] = places
+        for (block, _), names in groups.items():
+            if len(names) > 1:
+                self._rows_among(names, found)
+                sharing = [name for name in names if self.is_slow or name in self.rows]
+                self.shared |= {n: SharedLanes(names[n], block, is_first=n == sharing[0]) for n in sharing}
+
+    def _rows_among(self, names: Mapping[str, Places], found: Mapping[str, _Chain]) -> None:
+        """Vectors that lie side by side, with nothing between them that may write."""
+        runs: dict[tuple[str, str, tuple[str, ...]], list[dict[int, str]]] = {}
+        for name, places in names.items():
+            lanes, count, element = found[name]
+            if self.is_clamped(lanes[0].vector[1]):
+                continue
+            known = runs.setdefault((lanes[0].base, element, places.scalars), [{}])
+            first = next(iter(known[-1].values()), name)
+            begin, end = self.defined[first][0], self.defined[name][0]
+            if places.number in known[-1] or self._is_written(lanes[0].alias, begin, end):
+                known.append({})
+            known[-1][places.number] = name
+        for (_, element, _), parts in runs.items():
+            for part in parts:
+                taken: set[int] = set()
+                for row in rows_of(part, _BYTES[element]):
+                    if not self.is_slow and row.length * _BYTES[element] < BYTES:
+                        continue
+                    mine = {
+                        n: name for n, name in part.items() if n - row.begin in range(row.length) and n not in taken
+                    }
+                    taken |= mine.keys()
+                    end = _end_of_load([lane for name in mine.values() for lane in found[name][0]])
+                    self.rows |= dict.fromkeys(mine.values(), _Rows(row, mine, end))
 
     def _is_disturbed(self, lanes: Iterable[_Lane], last: int) -> bool:
         """Whether something between the first load and a line may write, or a block ends there."""
         between = self.lines[min(lane.at for lane in lanes) : last]
         return any(_LABEL.match(line) or _BARRIER.match(line) or _WRITES.search(line) for line in between)
+
+    def _is_written(self, alias: str, begin: int, end: int) -> bool:
+        """Whether something between two lines of a block may write to the buffer that is read under an alias.
+
+        What is written to other buffers may be their memory. Then it was to be read before.
+        """
+        buffer = self.buffers.get(alias)
+        for line in self.lines[begin:end]:
+            stored = _STORED.match(line)
+            is_other = stored is not None and self.buffers.get(stored[1], buffer) != buffer
+            if not is_other and (_BARRIER.match(line) or _WRITES.search(line)):
+                return True
+        return False
 
     def _without(self, dead: set[str]) -> list[str]:
         """The lines less those of `dead` whose results nobody uses any more."""
@@ -305,6 +375,12 @@ class _Function:
                 gone.add(at)
                 uses.subtract(_NAMES.findall(self.lines[at]))
         return [line for at, line in enumerate(self.lines) if at not in gone]
+
+
+def _end_of_load(lanes: Sequence[_Lane]) -> str:
+    """The alignment and the alias of what is loaded instead of single elements."""
+    alias = lanes[0].alias if len({lane.alias for lane in lanes}) == 1 else ""
+    return f"align {min(lane.align for lane in lanes)}" + (f", !tbaa {alias}" if alias else "")
 
 
 def _is_last(insertion: str) -> bool:

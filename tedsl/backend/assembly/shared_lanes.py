@@ -9,42 +9,104 @@ The eight corners of a cell of a grid are looked up so, at a third of the dimens
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tedsl.backend.assembly.text import NAME, everywhere
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["SharedLanes", "apart", "one_by_one"]
+__all__ = ["Places", "SharedLanes", "apart", "lane_lines", "one_by_one", "terms_of"]
 
 QUOTES = '%"'
-_SUM = re.compile(rf"^add (?:nuw )?nsw <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$")
+_SUM = re.compile(rf"^(?:add (?:nuw )?nsw|or disjoint) <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$")
 _NUMBER = re.compile(r"^splat \(i32 (-?\d+)\)$")
+
+
+_LINEAR = re.compile(
+    rf"^(add|mul|shl|or) (?:(?:nuw )?nsw|disjoint) <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$"
+)
+LONGEST = 64  # steps of a sum
+
+Terms = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """A vector of places as the lanes of another one, to each of which scalars and a number are added."""
+
+    vector: str
+    scalars: tuple[str, ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class SharedLanes:
-    """The lanes of a vector of places in one block, and the number that is added to each, "" where there is none."""
+    """Places whose lanes others in their block have, too."""
 
-    vector: str
-    number: str
+    places: Places
     block: int
     is_first: bool  # of those that share them
 
+    def names(self, count: int) -> list[str]:
+        """The lanes, as numbers of 64 bits."""
+        lane = f"te.lane.{self.block}.{self.places.vector.strip(QUOTES)}."
+        return [f'%"{lane}{k}"' for k in range(count)]
 
-def apart(vector: str, made: Mapping[str, str]) -> tuple[str, str]:
-    """A vector as another one and a number that is added to each lane; `made`: what names stand for.
 
-    Only of sums that do not wrap, so that the number can be added to the address.
+def apart(vector: str, made: Mapping[str, str]) -> Places:
+    """A vector as another one, to which something is added; `made`: what names stand for.
+
+    Only of sums that do not wrap, so that it can be added to the address.
     """
-    match = _SUM.match(made.get(vector, ""))
-    if match is None:
-        return vector, ""
-    if (known := _NUMBER.match(match[2])) is not None:
-        return match[1], known[1]
-    for one, other in (match[1], match[2]), (match[2], match[1]):
-        if number := everywhere(other, made):
-            return one, number
-    return vector, ""
+    scalars, number = list[str](), 0
+    while (match := _SUM.match(made.get(vector, ""))) is not None:
+        if (known := _NUMBER.match(match[2])) is not None:
+            vector, number = match[1], number + int(known[1])
+            continue
+        sides = (match[1], match[2]), (match[2], match[1])
+        one, scalar = next(((one, s) for one, other in sides if (s := everywhere(other, made))), ("", ""))
+        if not one:
+            break
+        vector = one
+        scalars.append(scalar)
+    return Places(vector, tuple(sorted(scalars)), number)
+
+
+def terms_of(vector: str, made: Mapping[str, str]) -> tuple[Terms, int]:
+    """A vector as a sum of others, each so many times, and of a number in every lane, none of which wraps."""
+    terms, number, steps = Counter[str](), 0, 0
+    pending = [(vector, 1)]
+    while pending:
+        name, times = pending.pop()
+        match = _LINEAR.match(made.get(name, "")) if steps < LONGEST else None
+        steps += 1
+        known = _NUMBER.match(match[3]) if match is not None else None
+        if match is None or (known is None and match[1] in ("mul", "shl")):
+            terms[name] += times
+        elif match[1] in ("mul", "shl"):
+            assert known is not None
+            pending.append((match[2], times * (int(known[1]) if match[1] == "mul" else 1 << int(known[1]))))
+        else:
+            pending.append((match[2], times))
+            if known is None:
+                pending.append((match[3], times))
+            else:
+                number += times * int(known[1])
+    return tuple(sorted(terms.items())), number
+
+
+def lane_lines(at: SharedLanes, base: str, element: str, count: int, number: int) -> tuple[list[str], str]:
+    """The lanes of places, where they are the first to have them, and the array with what is added to its base."""
+    made = []
+    for k, lane in enumerate(at.names(count) if at.is_first else ()):
+        narrow = f'{lane[:-1]}.i32"'
+        made.append(f"  {narrow} = extractelement <{count} x i32> {at.places.vector}, i64 {k}")
+        made.append(f"  {lane} = sext i32 {narrow} to i64")
+    for k, scalar in enumerate(at.places.scalars):
+        made.append(f"  %te.added.{number}.{k} = sext i32 {scalar} to i64")
+        made.append(f"  %te.base.{number}.{k} = getelementptr {element}, ptr {base}, i64 %te.added.{number}.{k}")
+        base = f"%te.base.{number}.{k}"
+    return made, base
 
 
 def one_by_one(
@@ -52,21 +114,16 @@ def one_by_one(
 ) -> list[str]:
     """The loads of a vector, each with its alignment and alias; behind the lanes where it is the first to have them."""
     count = len(loads)
-    lane = f"te.lane.{at.block}.{at.vector.strip(QUOTES)}."
-    made = []
-    for k in range(count) if at.is_first else ():
-        made.append(f'  %"{lane}{k}.i32" = extractelement <{count} x i32> {at.vector}, i64 {k}')
-        made.append(f'  %"{lane}{k}" = sext i32 %"{lane}{k}.i32" to i64')
-    if at.number:
-        made.append(f"  %te.added.{number} = sext i32 {at.number} to i64")
-        made.append(f"  %te.base.{number} = getelementptr {element}, ptr {base}, i64 %te.added.{number}")
+    made, base = lane_lines(at, base, element, count, number)
+    if at.places.number:
+        made.append(f"  %te.base.{number} = getelementptr {element}, ptr {base}, i64 {at.places.number}")
         base = f"%te.base.{number}"
     before = "poison"
-    for k, (align, alias) in enumerate(loads):
+    for k, (lane, (align, alias)) in enumerate(zip(at.names(count), loads, strict=True)):
         into = name if k == count - 1 else f"%te.with.{number}.{k}"
         tag = f", !tbaa {alias}" if alias else ""
         made += [
-            f'  %te.at.{number}.{k} = getelementptr {element}, ptr {base}, i64 %"{lane}{k}"',
+            f"  %te.at.{number}.{k} = getelementptr {element}, ptr {base}, i64 {lane}",
             f"  %te.one.{number}.{k} = load {element}, ptr %te.at.{number}.{k}, align {align}{tag}",
             f"  {into} = insertelement <{count} x {element}> {before}, {element} %te.one.{number}.{k}, i64 {k}",
         ]

@@ -15,6 +15,7 @@ __all__ = [
     "NAME",
     "Block",
     "FunctionBody",
+    "buffers_of",
     "declaring",
     "each_function",
     "everywhere",
@@ -160,6 +161,25 @@ def everywhere(vector: str, made: Mapping[str, str]) -> str:
     shuffled = _SPLAT.match(made.get(vector, ""))
     first = _FIRST.match(made.get(shuffled[1], "")) if shuffled else None
     return first[1] if first else ""
+
+
+_BUFFER = re.compile(r'^(!\d+) = !\{!"([^"]*)", (!\d+), i64 0\}$')
+_ALIAS = re.compile(r"^(!\d+) = !\{(!\d+), \2, i64 0\}$")
+
+
+def buffers_of(lines: Sequence[str]) -> dict[str, str]:
+    """The buffer that each mark of an access belongs to; what is in one is in no other."""
+    above = {m[1]: m[3] for line in lines if (m := _BUFFER.match(line))}
+    root = next((m[1] for line in lines if (m := re.match(r'^(!\d+) = !\{!"Halide buffer"\}$', line))), "")
+    found = {}
+    for line in lines:
+        if (m := _ALIAS.match(line)) is not None:
+            node = m[2]
+            while above.get(node, root) != root:
+                node = above[node]
+            if node in above:
+                found[m[1]] = node
+    return found
 
 
 def joined(line: str, ends: dict[str, str]) -> str:
