@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -166,3 +167,75 @@ def test_vectors_of_look_ups_are_a_loop() -> None:
     assert "unrolled" not in text
     plain = te.placeholder((1003,), name="plain")
     assert "for lane_wo < 8, unrolled:\n" in str(te.Schedule(plain.sum()).auto(target="x86-64-v4"))
+
+
+def graded(
+    spelling: str, rows: int | te.Expr = 20, columns: int | te.Expr = 150, channels: int = 3
+) -> tuple[list[te.Tensor], te.Tensor]:
+    """An image whose colors are looked up between the entries of a table, channels last."""
+    image, table = te.placeholder((rows, columns, 3), name="image"), te.placeholder((5, 5, 5, channels), name="table")
+    place = te.clip(image, 0.0, 1.0) * 4.0
+    low = te.clip(te.floor(place).astype("int32"), 0, 3)
+    beside = place - low.astype("float32")
+
+    def at(y: Any, x: Any, d: int) -> tuple[Any, Any]:
+        if spelling == "stages":
+            return low[y, x, d], beside[y, x, d]
+        here = te.clip(image[y, x, d], 0.0, 1.0) * 4.0
+        cell = te.clip(te.cast(te.floor(here), "int32"), 0, 3)
+        return cell, here - te.cast(cell, "float32")
+
+    def value(y: Any, x: Any, c: Any) -> Any:
+        found = [at(y, x, d) for d in range(3)]
+        ups = [te.reduce_axis(2, name=f"up{d}") for d in range(3)]
+        share: Any = 1.0
+        for (_, t), up in zip(found, ups, strict=True):
+            share = share * te.select(up == 1, t, 1.0 - t)
+        return te.sum(share * table[(*(i + up for (i, _), up in zip(found, ups, strict=True)), c)], axis=ups)
+
+    def corner_by_corner(y: Any, x: Any, c: Any) -> Any:
+        found = [at(y, x, d) for d in range(3)]
+        total: Any = None
+        for up in itertools.product((0, 1), repeat=3):
+            share: Any = 1.0
+            for (_, t), u in zip(found, up, strict=True):
+                share = share * (t if u else 1.0 - t)
+            term = share * table[(*(i + u for (i, _), u in zip(found, up, strict=True)), c)]
+            total = term if total is None else total + term
+        return total
+
+    made = corner_by_corner if spelling == "corners" else value
+    return [image, table], te.compute((rows, columns, channels), made, name="out")
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_pixels_whose_channels_lie_last_are_looked_up_in_vectors_of_pixels(target: str) -> None:
+    """A row of three numbers was a vector of two, and for each pixel its place was computed by itself."""
+    texts = {}
+    for spelling in ("sum", "corners", "stages"):
+        inputs, out = graded(spelling)
+        texts[spelling] = te.build(inputs, out, target=target).loop_nest()
+        assert f"vectorized x.x_v in [0, {7 if target.endswith('3') else 15}]" in texts[spelling]
+        assert "unrolled c.c_u in [0, 2]" in texts[spelling]
+    assert texts["sum"] == texts["corners"] == texts["stages"]
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("spelling", ["sum", "corners", "stages"])
+def test_pixels_looked_up_in_vectors_have_the_bits_of_plain_loops(spelling: str, channels: int) -> None:
+    inputs, out = graded(spelling, 9, 77, channels)
+    arrays = [RANDOM.uniform(-0.1, 1.1, (9, 77, 3)).astype(np.float32), floats(5, 5, 5, channels)]
+    found = te.build(inputs, out)(*arrays)
+    np.testing.assert_array_equal(found, te.build(inputs, out, schedule=te.Schedule(out))(*arrays))
+    expected = te.interpret(out, dict(zip(inputs, arrays, strict=True)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_pixels_of_unknown_sizes_are_looked_up_in_vectors() -> None:
+    h, w = te.var("h"), te.var("w")
+    inputs, out = graded("sum", h, w)
+    kernel = te.build(inputs, out)
+    for rows, columns in ((9, 77), (3, 5), (1, 16), (0, 4)):
+        arrays = [RANDOM.uniform(0, 1, (rows, columns, 3)).astype(np.float32), floats(5, 5, 5, 3)]
+        expected = te.interpret(out, dict(zip(inputs, arrays, strict=True)))
+        np.testing.assert_allclose(kernel(*arrays), expected, rtol=1e-5, atol=1e-5)
