@@ -325,12 +325,12 @@ class _Function:
         runs: dict[tuple[str, str, tuple[str, ...]], list[dict[int, str]]] = {}
         for name, places in names.items():
             lanes, count, element = found[name]
-            if self.is_clamped(lanes[0].vector[1]):
+            if count & (count - 1) or self.is_clamped(lanes[0].vector[1]):  # squares fill such vectors
                 continue
             known = runs.setdefault((lanes[0].base, element, places.scalars), [{}])
             first = next(iter(known[-1].values()), name)
-            begin, end = self.defined[first][0], self.defined[name][0]
-            if places.number in known[-1] or self._is_written(lanes[0].alias, begin, end):
+            begin, last = self.defined[first][0], self.defined[name][0]
+            if places.number in known[-1] or self._is_written(lanes[0].alias, begin, last):
                 known.append({})
             known[-1][places.number] = name
         for (_, element, _), parts in runs.items():

@@ -71,6 +71,7 @@ def test_a_run_is_loaded_at_each_lane() -> None:
     assert loads(chains([7, 90, 8]), SLOW) == {"<2 x float>": 8, "float": 8}
     assert loads(chains([0, 1], element="double"), SLOW) == {"<2 x double>": 8}
     assert loads(chains([0, 2]), SLOW) == {"float": 16}
+    assert loads(chains([0, 1], 12), SLOW) == {"float": 24}
 
 
 def test_fast_gathers_bring_short_runs() -> None:
