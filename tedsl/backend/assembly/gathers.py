@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from tedsl.backend.assembly.clamped_loads import clamped_places
 from tedsl.backend.assembly.neighbors import neighbors, put_in_place
-from tedsl.backend.assembly.row_loads import BYTES, Row, row_lines, rows_of
-from tedsl.backend.assembly.shared_lanes import Places, SharedLanes, Terms, apart, lane_lines, one_by_one, terms_of
+from tedsl.backend.assembly.row_loads import BYTES, LoadedRow, row_lines, rows_of
+from tedsl.backend.assembly.shared_lanes import LanePlaces, SharedLanes, Terms, apart, lane_lines, one_by_one, terms_of
 from tedsl.backend.assembly.text import NAME, buffers_of, declaring, each_function
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.locks import cached_property
@@ -70,7 +70,7 @@ _Chain = tuple[list[_Lane], int, str]
 class _Rows:
     """Vectors that are loaded as a row at each lane, by their numbers."""
 
-    row: Row
+    row: LoadedRow
     names: Mapping[int, str]
     end: str  # of a load
 
@@ -299,8 +299,8 @@ class _Function:
 
     def _share(self, found: Mapping[str, _Chain]) -> None:
         """What is looked up at lanes that others in its block are looked up at, too, but for what is added to them."""
-        groups: dict[tuple[int, str], dict[str, Places]] = {}
-        known: dict[tuple[int, Terms], tuple[Places, int]] = {}  # the first places that differ by numbers alone
+        groups: dict[tuple[int, str], dict[str, LanePlaces]] = {}
+        known: dict[tuple[int, Terms], tuple[LanePlaces, int]] = {}  # the first places that differ by numbers alone
         for name, (lanes, count, element) in found.items():
             if element in _NARROW:
                 continue
@@ -320,7 +320,7 @@ class _Function:
                 sharing = [name for name in names if self.is_slow or name in self.rows]
                 self.shared |= {n: SharedLanes(names[n], block, is_first=n == sharing[0]) for n in sharing}
 
-    def _rows_among(self, names: Mapping[str, Places], found: Mapping[str, _Chain]) -> None:
+    def _rows_among(self, names: Mapping[str, LanePlaces], found: Mapping[str, _Chain]) -> None:
         """Vectors that lie side by side, with nothing between them that may write."""
         runs: dict[tuple[str, str, tuple[str, ...]], list[dict[int, str]]] = {}
         for name, places in names.items():

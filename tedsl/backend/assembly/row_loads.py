@@ -11,38 +11,38 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["Row", "row_lines", "rows_of"]
+__all__ = ["LoadedRow", "row_lines", "rows_of"]
 
 BYTES = 16  # of a longest row: parts of a vector of so many bytes are turned side by side
 PAIR = 2
 
 
 @dataclass(frozen=True)
-class Row:
+class LoadedRow:
     """So many elements from `begin` on, that are loaded at each lane at once."""
 
     begin: int
     length: int
 
 
-def rows_of(numbers: Iterable[int], size: int) -> list[Row]:
+def rows_of(numbers: Iterable[int], size: int) -> list[LoadedRow]:
     """The rows of elements of `size` bytes that numbers lie in, one beside the other; a number by itself is in none."""
-    rows: list[Row] = []
+    rows: list[LoadedRow] = []
     left = sorted(set(numbers))
     while left:
         run = next((k for k, n in enumerate(left) if n != left[0] + k), len(left))
         length = BYTES // size if run >= BYTES // size else PAIR
         if run >= length:
             last = left[0] + run - length
-            rows += [Row(begin, length) for begin in range(left[0], last + 1, length)]
+            rows += [LoadedRow(begin, length) for begin in range(left[0], last + 1, length)]
             if run % length and (length > PAIR or length == BYTES // size):  # begins within the one before
-                rows.append(Row(last, length))
+                rows.append(LoadedRow(last, length))
         del left[:run]
     return rows
 
 
 def row_lines(
-    row: Row, wanted: Mapping[int, str], base: str, element: str, at: Sequence[str], end: str, name: str
+    row: LoadedRow, wanted: Mapping[int, str], base: str, element: str, at: Sequence[str], end: str, name: str
 ) -> list[str]:
     """The lines that load a row at each lane, and define the vectors `wanted`, of names by their numbers.
 
@@ -78,7 +78,7 @@ class _Vectors:
         self.lines: list[str] = []
         self.known: dict[str, str] = {}
 
-    def loaded(self, row: Row, base: str, lane: str, end: str, k: int) -> str:
+    def loaded(self, row: LoadedRow, base: str, lane: str, end: str, k: int) -> str:
         """A row at one lane."""
         place = self._named(f"getelementptr {self.element}, ptr {base}, i64 {lane}")
         place = self._named(f"getelementptr {self.element}, ptr {place}, i64 {row.begin}")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from tedsl.backend.assembly.text import NAME, everywhere
 from tedsl.lang.dataclass import dataclass
 
-__all__ = ["Places", "SharedLanes", "apart", "lane_lines", "one_by_one", "terms_of"]
+__all__ = ["LanePlaces", "SharedLanes", "apart", "lane_lines", "one_by_one", "terms_of"]
 
 QUOTES = '%"'
 _SUM = re.compile(rf"^(?:add (?:nuw )?nsw|or disjoint) <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$")
@@ -31,7 +31,7 @@ Terms = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Places:
+class LanePlaces:
     """A vector of places as the lanes of another one, to each of which scalars and a number are added."""
 
     vector: str
@@ -41,9 +41,9 @@ class Places:
 
 @dataclass(frozen=True)
 class SharedLanes:
-    """Places whose lanes others in their block have, too."""
+    """LanePlaces whose lanes others in their block have, too."""
 
-    places: Places
+    places: LanePlaces
     block: int
     is_first: bool  # of those that share them
 
@@ -53,7 +53,7 @@ class SharedLanes:
         return [f'%"{lane}{k}"' for k in range(count)]
 
 
-def apart(vector: str, made: Mapping[str, str]) -> Places:
+def apart(vector: str, made: Mapping[str, str]) -> LanePlaces:
     """A vector as another one, to which something is added; `made`: what names stand for.
 
     Only of sums that do not wrap, so that it can be added to the address.
@@ -69,7 +69,7 @@ def apart(vector: str, made: Mapping[str, str]) -> Places:
             break
         vector = one
         scalars.append(scalar)
-    return Places(vector, tuple(sorted(scalars)), number)
+    return LanePlaces(vector, tuple(sorted(scalars)), number)
 
 
 def terms_of(vector: str, made: Mapping[str, str]) -> tuple[Terms, int]:
