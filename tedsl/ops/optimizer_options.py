@@ -43,6 +43,10 @@ def _is_from_zero(value: Any) -> bool:
     return not _is_number(value) or 0 <= value < math.inf
 
 
+_OF_PARTS = (
+    "; it is one for all parameters: where they differ each part has an optimizer of its own, as params['w'], state_w "
+    "= opt_w.update(params['w'], grads['w'], state_w), see docs/differentiating.md"
+)
 Check = Callable[[Any], bool]
 Option = tuple[str, Check, str, Check]  # its kind in words, whether a value is of it, its range in words, and whether
 _NUMBER: Option = ("a number", _is_number, "a number of 0 or more", _is_from_zero)
@@ -64,7 +68,15 @@ OPTIONS: dict[str, Option] = {
 def check_options(what: str, given: Mapping[str, Any], hint: str = "") -> None:
     """Refuse options of the wrong kind, or out of their range; `hint` is said of a rate that is none."""
     for name, value in given.items():
-        _check(what, name, value, OPTIONS[name], hint if name == "lr" else "")
+        told = hint if name == "lr" else ""
+        if name in ("lr", "weight_decay") and isinstance(value, (dict, list, tuple)) and not _has_arrays(value):
+            told = _OF_PARTS
+        _check(what, name, value, OPTIONS[name], told)
+
+
+def _has_arrays(nest: Any) -> bool:
+    parts = nest.values() if isinstance(nest, dict) else nest
+    return any(_has_arrays(p) if isinstance(p, (dict, list, tuple)) else is_array(p) for p in parts)
 
 
 def _check(what: str, name: str, value: Any, option: Option, hint: str = "") -> None:

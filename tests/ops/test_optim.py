@@ -678,3 +678,23 @@ def test_schedules_are_functions_of_the_step() -> None:
 def test_the_signature_of_an_optimizer_is_that_of_its_fields(made: Any) -> None:
     told = inspect.signature(made).parameters
     assert {name: p.default for name, p in told.items()} == {f.name: f.default for f in dataclasses.fields(made)}
+
+
+@pytest.mark.parametrize("option", ["lr", "weight_decay"])
+@pytest.mark.parametrize("nest", [{"w": 0.1, "b": 0.0}, [0.1, 0.2], {"w": {"x": 0.1}}])
+def test_options_of_parts_are_told_what_to_write(option: str, nest: Any) -> None:
+    for made in (optim.SGD, optim.Adam, optim.AdamW):
+        with pytest.raises(
+            TypeError, match="one for all parameters: where they differ each part has an optimizer"
+        ) as e:
+            made(**{option: nest})
+        assert "opt.init(params)" not in str(e.value)
+
+
+def test_parts_with_optimizers_of_their_own() -> None:
+    params = {"w": np.float32([1, 2]), "b": np.float32(3)}
+    grads = {"w": np.float32([0, 0]), "b": np.float32(0)}
+    own = {"w": optim.SGD(0.1, weight_decay=0.5), "b": optim.SGD(0.1)}
+    new = {name: opt.update(params[name], grads[name], opt.init(params[name]))[0] for name, opt in own.items()}
+    np.testing.assert_allclose(new["w"], [0.95, 1.9], rtol=1e-6)
+    assert new["b"] == 3
