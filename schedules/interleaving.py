@@ -7,6 +7,7 @@ another pixel of the row reads so many times three numbers further on.
     x[i, max(j - 1, 0), c]                        ->   x[i, max(f // 3 - 1, 0) * 3 + f % 3]
     y[i, j, c] = x[i, 2 - j, c]   for j < 2       ->   y[i, f] = x[i, (2 - f // 3) * 3 + f % 3]     a border
     sum(x[i, j + k, c] * w[k, c])                 ->   sum(x[i, f + 3 k] * t[k, f]), t[k, f] = w[k, f % 3]
+    sum over i, j of g[i, j, c] * x[i, j + k, c]  ->   sum over j of t[3 j + c], t[f] a sum over i (`row_sums`)
 
 Vectors are full then, where there were three lanes for a pixel. A stage that does anything else with its pixels
 keeps its loops, and what it reads of rows is an element of these: `x[i, j, 0]` is `x[i, 3 j]`. See `merging` for axes
@@ -16,11 +17,12 @@ that all stages walk through together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from schedules.merging import LARGEST, Merging, moved, product
+from schedules.row_sums import over_rows
 from schedules.sizes import PLENTY, typical
 from tedsl.analysis.affine import affine_of
 from tedsl.analysis.facts import naturals
@@ -30,7 +32,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read, Reduce
 from tedsl.lang.extents import number
-from tedsl.lang.tensor import Compute, Placeholder, Tensor
+from tedsl.lang.tensor import Compute, Operation, Placeholder, Tensor
 from tedsl.lang.traverse import (
     conjuncts,
     free_axes,
@@ -64,9 +66,8 @@ def interleaved(
     operations = operations_between(inputs, outputs)
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
         return None
-    rows, found = _on_rows(inputs, [op for op in operations if isinstance(op, Compute)], most, weighted=True)
-    if any(r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in found.items() for r in _often_read(op)):
-        rows, found = _on_rows(inputs, list(found), most, weighted=False)
+    operations, sums = _with_row_sums(inputs, operations, most)
+    rows, found = _chosen_rows(inputs, operations, most, sums)
     if not any(
         _moves(read, p, shifts) or (shifts and _is_long(op, read, p))
         for op, pairs in found.items()
@@ -86,10 +87,47 @@ def interleaved(
             made = _Rows(op, found[op], new, rows).stage()
             if most > MOST and any(map(_tells_apart, made.nodes)):
                 return None
-            new.update(zip(op.outputs, made.outputs, strict=True))
+            new.update(zip(sums.get(op, op).outputs, made.outputs, strict=True))
     runs = {t: (1,) * (t.ndim - 2) + (2,) if t in rows else (1,) * t.ndim for t in new}
     there = tuple(new[t] for t in inputs)
     return Merging(there, tuple(new[t] for t in outputs), runs, is_of_rows=not shifts)
+
+
+def _with_row_sums(
+    inputs: Sequence[Tensor], operations: Sequence[Operation], most: int
+) -> tuple[list[Operation], dict[Operation, Operation]]:
+    """The operations with sums by channel as two, the first of which is along rows, and what the second ones were."""
+    if most > MOST:
+        return list(operations), {}
+    parts = {op: two for op in operations if isinstance(op, Compute) and (two := over_rows(op, most)) is not None}
+    while True:
+        stages = [stage for op in operations for stage in parts.get(op, (op,))]
+        sums: dict[Operation, Operation] = {total: op for op, (_, total) in parts.items()}
+        if not parts:
+            return stages, sums
+        rows, found = _chosen_rows(inputs, stages, most, sums)
+        left = {
+            op: two
+            for op, two in parts.items()
+            if found[two[0]] and all(_walks(two[0], p, rows, weighted=True) for p in found[two[0]])
+        }
+        if len(left) == len(parts):
+            return stages, sums
+        parts = left
+
+
+def _chosen_rows(
+    inputs: Sequence[Tensor], operations: Sequence[Operation], most: int, sums: Collection[Operation]
+) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
+    """As `_on_rows`, with weights of channels where all that reads rows does so along these."""
+    stages = [op for op in operations if isinstance(op, Compute)]
+    rows, found = _on_rows(inputs, stages, most, sums, weighted=True)
+    readers = {op: pairs for op, pairs in found.items() if op not in sums}
+    if any(
+        r.tensor in rows and not _is_of_rows(r, op, pairs) for op, pairs in readers.items() for r in _often_read(op)
+    ):
+        return _on_rows(inputs, stages, most, sums, weighted=False)
+    return rows, found
 
 
 def _tells_apart(node: Expr) -> bool:
@@ -108,9 +146,12 @@ def _is_of_rows(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
 
 
 def _on_rows(
-    inputs: Sequence[Tensor], stages: Sequence[Compute], most: int, *, weighted: bool
+    inputs: Sequence[Tensor], stages: Sequence[Compute], most: int, sums: Collection[Operation], *, weighted: bool
 ) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
-    """The tensors that become rows, and which loops of a stage become one; also stages with weights of channels."""
+    """The tensors that become rows, and which loops of a stage become one; also stages with weights of channels.
+
+    `sums` add up what rows have become, wherever these numbers lie.
+    """
     pixels: set[Tensor] = set()  # read by loops over pixels and channels that stay two
     while True:
         rows = {t for t in inputs if _is_row(t.extents, most)} - pixels
@@ -119,18 +160,20 @@ def _on_rows(
             found[op] = [
                 p
                 for p in _pairs(op, rows, most)
-                if pixels.isdisjoint(op.outputs)
+                if op not in sums
+                and pixels.isdisjoint(op.outputs)
                 and (_walks(op, p, rows, weighted=weighted) or (p.is_result and _is_border(op, rows)))
             ]
             if any(p.is_result for p in found[op]):
                 rows.update(op.outputs)
         merged = [op for op in stages if any(p.is_result for p in found[op])]
         borders = {t for op in merged if _is_border(op, rows) for t in op.outputs}
+        readers = [op for op in stages if op not in sums]
         more = {
-            r.tensor for op in stages for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows, most)
+            r.tensor for op in readers for r in op.reads if r.tensor in borders and not _is_joined(r, op, rows, most)
         }
         more = more or {
-            r.tensor for op in stages for r in _often_read(op) if r.tensor in rows and _needs_pixels(r, op, found[op])
+            r.tensor for op in readers for r in _often_read(op) if r.tensor in rows and _needs_pixels(r, op, found[op])
         }
         if not more:
             return rows, found
