@@ -12,23 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 from schedules.rewrites import rfactor
 from schedules.sizes import typical
 from tedsl.analysis.affine import affine_of
-from tedsl.lang.expr import Axis, Expr, Read
+from tedsl.lang.expr import TRUE, Axis, Read, Reduce
 from tedsl.lang.extents import number
 from tedsl.lang.reducers import COMBINE
-from tedsl.lang.tensor import Compute
-from tedsl.lang.traverse import rebuild_all
+from tedsl.lang.tensor import Compute, Operation
+from tedsl.lang.traverse import free_axes
 
 __all__ = ["over_rows"]
 
 ROWS = 8  # that are summed for each number, at least
 LEAST_BYTES = 4  # of sums, which are rounded once more
-
-T = TypeVar("T")
 
 
 def over_rows(op: Compute, most: int) -> tuple[Compute, Compute] | None:
@@ -42,30 +39,29 @@ def over_rows(op: Compute, most: int) -> tuple[Compute, Compute] | None:
     pixel, channel = found
     if math.prod(typical(a.extent) for a in reduce.axes if a is not pixel and a.extent is not None) < ROWS:
         return None
-    total, made = rfactor(op, pixel, pixel.name, None, f"{op.name}_rows")
-    assert isinstance(total, Compute)
-    assert isinstance(made, Compute)
-    place = next(k for k, axis in enumerate(op.axes) if axis is channel)
-    rows = replace(made, axes=_side_by_side(made.axes, place), _outputs={})
-
-    def rule(node: Expr) -> Expr:
-        return Read(rows.output(), _side_by_side(node.indices, place)) if isinstance(node, Read) else node
-
-    return rows, replace(total, bodies=rebuild_all(total.bodies, rule), _outputs={})
+    loops = [a for a in found if a.is_reduce]
+    rows: Operation = op
+    for loop in loops:
+        _, rows = rfactor(rows, loop, loop.name, None, f"{op.name}_rows")
+    assert isinstance(rows, Compute)
+    added = {a: Axis(a.name, a.extent, is_reduce=True) for a in loops}
+    places = [k for k, axis in enumerate(op.axes) if axis is not channel]
+    last = [k for k in range(len(rows.axes)) if k not in places]
+    order = [*places, *reversed(last)] if channel not in added else range(len(rows.axes))
+    rows = replace(rows, axes=tuple(rows.axes[k] for k in order), _outputs={})
+    place = (*op.axes, *added.values())
+    value = Read(rows.output(), tuple(place[k] for k in order))
+    total = Reduce(reduce.reducer, (value,), tuple(added.values()), TRUE)
+    return rows, replace(op, bodies=(total,), _outputs={})
 
 
 def _pixels(op: Compute, sums: tuple[Axis, ...], most: int) -> Iterator[tuple[Axis, Axis]]:
-    """Loops over pixels that are summed, with those over channels that are not."""
-    for read in op.reads:
-        channel = read.indices[-1] if read.tensor.ndim > 1 else None
-        if not isinstance(channel, Axis) or channel.is_reduce or not 1 < (number(channel.extent) or 0) <= most:
+    """Loops over pixels that are summed, with those over channels, which are too where a window is moved."""
+    places = [r.indices[-2:] for r in op.reads if r.tensor.ndim > 1]
+    moved = {channel for pixel, channel in places if not set(op.axes).isdisjoint(free_axes(pixel))}
+    for pixel, channel in places:
+        if not isinstance(channel, Axis) or not 1 < (number(channel.extent) or 0) <= most:
             continue
-        form = affine_of(read.indices[-2])
-        if form is not None:
+        form = affine_of(pixel)
+        if form is not None and (channel in moved or not channel.is_reduce):
             yield from ((a, channel) for a in reversed(sums) if form.terms.get((a,), 0) == 1)
-
-
-def _side_by_side(places: tuple[T, ...], channel: int) -> tuple[T, ...]:
-    """The last of these, the pixel, and behind it the channel."""
-    *others, pixel = places
-    return (*others[:channel], *others[channel + 1 :], pixel, others[channel])

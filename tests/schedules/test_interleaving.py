@@ -119,13 +119,63 @@ def test_weights_that_lie_as_rows_do_too() -> None:
     agree([x, w], y)
 
 
-def test_gradients_of_filters_of_each_channel_keep_their_pixels() -> None:
-    x, w, head = place("x", 16, 20, 3), place("w", 3, 3, 3), place("head", 16, 20, 3)
-    y = te.compute(
-        x.shape, lambda i, j, c: te.sum(lambda u, v: x.at(i + u - 1, j + v - 1, c, mode="zero") * w[c, u, v])
+def filtered(x: te.Tensor, w: te.Tensor, order: str, mode: str) -> te.Tensor:
+    """Each channel by a filter of its own, however its weights lie, or all by one."""
+
+    def weight(u: te.Axis, v: te.Axis, c: te.Axis) -> te.Expr:
+        return {"cuv": lambda: w[c, u, v], "ucv": lambda: w[u, c, v], "uvc": lambda: w[u, v, c], "uv": lambda: w[u, v]}[
+            order
+        ]()
+
+    axes = {a: te.reduce_axis(w.shape[order.index(a)]) for a in "uv"}
+    u, v = axes.values()
+    away = w.shape[order.index("u")] // 2
+    return te.compute(
+        x.shape, lambda i, j, c: te.sum(x.at(i + u - away, j + v - away, c, mode=mode) * weight(u, v, c), axis=(u, v))
     )
+
+
+WEIGHTS = {"cuv": (3, 3, 3), "ucv": (3, 3, 3), "uvc": (3, 3, 3), "uv": (3, 3)}
+
+
+@pytest.mark.parametrize("order", WEIGHTS)
+def test_gradients_of_filters_are_sums_over_rows_first(order: str) -> None:
+    x, w, head = place("x", 16, 20, 3), place("w", *WEIGHTS[order]), place("head", 16, 20, 3)
+    y = filtered(x, w, order, "zero")
     grads = te.differentiate([y], [x, w], head=[head])
-    assert interleaved([x, w, head], [y, *grads]) is None
+    rows = (16, 60)
+    assert shapes([x, w, head], y, *grads) == ([rows, w.shape, rows], [rows, rows, w.shape])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("mode", ["reflect", "zero", "clamp", "wrap"])
+@pytest.mark.parametrize("order", WEIGHTS)
+def test_gradients_of_filters_are_those_of_the_reference(order: str, mode: str, dtype: str) -> None:
+    x, w = place("x", 13, 17, 3, dtype=dtype), place("w", *WEIGHTS[order])
+    loss = (filtered(x, w, order, mode) ** 2).mean()
+    (found,) = te.differentiate([loss], [w])
+    rng = np.random.default_rng(0)
+    feeds = {x: rng.integers(0, 9, x.shape).astype(dtype), w: rng.random(w.shape, "float32")}
+    kernel = te.build([x, w], found)
+    np.testing.assert_allclose(kernel(*feeds.values()), te.interpret(found, feeds), rtol=1e-5)
+
+
+def test_sums_by_channel_stay_where_rows_are_few() -> None:
+    x, w, head = place("x", 4, 20, 3), place("w", 3, 3, 3), place("head", 4, 20, 3)
+    (found,) = te.differentiate([filtered(x, w, "cuv", "zero")], [w], head=[head])
+    assert interleaved([x, head], [found]) is None
+
+
+def test_extremes_by_channel_are_found_over_rows_first() -> None:
+    x, head = place("x", 16, 20, 3), place("head", 16, 20, 3)
+    y = te.compute((3, 3), lambda u, c: te.max(lambda i, j: x.at(i, j + u - 1, c, mode="clamp") - head[i, j, c]))
+    assert shapes([x, head], y) == ([(16, 60), (16, 60)], [(3, 3)])
+    agree([x, head], y)
+
+
+def test_weights_of_wide_pictures_are_a_row_of_numbers_each() -> None:
+    x, w = place("x", 16, 2048, 3), place("w", 3, 5, 5)
+    assert shapes([x, w], filtered(x, w, "cuv", "reflect")) == ([(16, 6144), (3, 5, 5)], [(16, 6144)])
 
 
 @pytest.mark.parametrize("mode", ["clamp", "reflect", "zero"])
