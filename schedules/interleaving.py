@@ -101,7 +101,9 @@ def _with_row_sums(
         return list(operations), {}
     parts = {op: two for op in operations if isinstance(op, Compute) and (two := over_rows(op, most)) is not None}
     while True:
-        stages = [stage for op in operations for stage in parts.get(op, (op,))]
+        stages = [
+            stage for op in operations for stage in (parts[op] if isinstance(op, Compute) and op in parts else (op,))
+        ]
         sums: dict[Operation, Operation] = {total: op for op, (_, total) in parts.items()}
         if not parts:
             return stages, sums
