@@ -10,6 +10,7 @@ import itertools
 import struct
 import threading
 import weakref
+from _weakref import _remove_dead_weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
@@ -50,10 +51,11 @@ _INTERNING = freed_in_children(threading.RLock())
 
 
 def _forget(gone: _Interned) -> None:
-    """Take a node that is no more out of the table, unless another one stands in its place."""
-    with _INTERNING:
-        if _INTERNED.get(gone.key) is gone:
-            del _INTERNED[gone.key]
+    """Take a node that is no more out of the table, unless another one stands in its place.
+
+    In one go, as WeakValueDictionary does it: a collection may come anywhere, also where others wait for this thread.
+    """
+    _remove_dead_weakref(_INTERNED, gone.key)
 
 
 _SERIAL = itertools.count()
