@@ -109,6 +109,7 @@ class _Function:
         self.labels: list[int] = []  # where blocks begin
         self.shared: dict[str, SharedLanes] = {}
         self.rows: dict[str, _Rows] = {}
+        self.turned: dict[str, str] = {}  # the lines of their vectors
 
     def gathered(self, declared: dict[str, None]) -> list[str]:
         inserted = (_DEFINED.match(line) for line in self.lines if " = insertelement " in line)
@@ -288,14 +289,15 @@ class _Function:
         return _Lane(at, (*steps, index), vector, how, address[2], int(load[3]), load[4] or "")
 
     def _row(self, name: str, chain: _Chain, number: int) -> list[str]:
-        """The lines that load a row at each lane, where `name` is the first of its vectors; else nothing is left."""
+        """The line of a vector out of rows, and before the first one of them the lines that load a row at each lane."""
         lanes, count, element = chain
-        made = self.rows[name]
-        if name != next(iter(made.names.values())):
-            return []
-        at = self.shared[name]
+        if name in self.turned:
+            return [self.turned[name]]
+        made, at = self.rows[name], self.shared[name]
         lines, base = lane_lines(at, lanes[0].base, element, count, number)
-        return [*lines, *row_lines(made.row, made.names, base, element, at.names(count), made.end, f"%te.row.{number}")]
+        loads, results = row_lines(made.row, made.names, base, element, at.names(count), made.end, f"%te.row.{number}")
+        self.turned |= results
+        return [*lines, *loads, results[name]]
 
     def _share(self, found: Mapping[str, _Chain]) -> None:
         """What is looked up at lanes that others in its block are looked up at, too, but for what is added to them."""

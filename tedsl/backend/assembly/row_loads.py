@@ -43,10 +43,11 @@ def rows_of(numbers: Iterable[int], size: int) -> list[LoadedRow]:
 
 def row_lines(
     row: LoadedRow, wanted: Mapping[int, str], base: str, element: str, at: Sequence[str], end: str, name: str
-) -> list[str]:
-    """The lines that load a row at each lane, and define the vectors `wanted`, of names by their numbers.
+) -> tuple[list[str], dict[str, str]]:
+    """The lines that load a row at each lane; then those that define the vectors `wanted`, of names by their numbers.
 
-    `at`: the lanes of the places, by which elements of the array at `base` are counted. `end`: alignment and alias.
+    These stand where the vectors were: LLVM wants values that have numbers for names in their order. `at`: the lanes of
+    the places, by which elements of the array at `base` are counted. `end`: alignment and alias.
     """
     made = _Vectors(element, len(at), name)
     loaded = [made.loaded(row, base, lane, end, k) for k, lane in enumerate(at)]
@@ -57,17 +58,19 @@ def row_lines(
         made.joined([loaded[j + k + n] for j in range(0, len(at), part) for n in range(each)], row.length)
         for k in range(0, part, each)
     ]
+    results: dict[str, str] = {}
     for number, result in wanted.items():
         place = number - row.begin
         if is_long:
             half, place = divmod(place, 2)
             mixed = [
-                made.chosen(a, b, part, (2 * half, 2 * half + 1), mixed=True) for a, b in (squares[:2], squares[2:])
+                made.named(made.chosen(a, b, part, (2 * half, 2 * half + 1), mixed=True))
+                for a, b in (squares[:2], squares[2:])
             ]
-            made.chosen(mixed[0], mixed[1], part, (2 * place, 2 * place + 1), name=result)
+            results[result] = f"  {result} = {made.chosen(mixed[0], mixed[1], part, (2 * place, 2 * place + 1))}"
         else:
-            made.chosen(squares[0], squares[1], part, range(place, part, 2), name=result)
-    return made.lines
+            results[result] = f"  {result} = {made.chosen(squares[0], squares[1], part, range(place, part, 2))}"
+    return made.lines, results
 
 
 class _Vectors:
@@ -80,38 +83,34 @@ class _Vectors:
 
     def loaded(self, row: LoadedRow, base: str, lane: str, end: str, k: int) -> str:
         """A row at one lane."""
-        place = self._named(f"getelementptr {self.element}, ptr {base}, i64 {lane}")
-        place = self._named(f"getelementptr {self.element}, ptr {place}, i64 {row.begin}")
-        return self._named(f"load <{row.length} x {self.element}>, ptr {place}, {end}")
+        place = self.named(f"getelementptr {self.element}, ptr {base}, i64 {lane}")
+        place = self.named(f"getelementptr {self.element}, ptr {place}, i64 {row.begin}")
+        return self.named(f"load <{row.length} x {self.element}>, ptr {place}, {end}")
 
     def joined(self, parts: Sequence[str], length: int) -> str:
         """One vector of several, one behind the other."""
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=True)
-            parts = [self._shuffled(a, b, length, range(2 * length)) for a, b in pairs]
+            parts = [self.named(self._shuffled(a, b, length, range(2 * length))) for a, b in pairs]
             length *= 2
         return parts[0]
 
-    def chosen(
-        self, one: str, other: str, part: int, places: Sequence[int], *, mixed: bool = False, name: str = ""
-    ) -> str:
+    def chosen(self, one: str, other: str, part: int, places: Sequence[int], *, mixed: bool = False) -> str:
         """The elements at some places of every part of two vectors, those of one first, or by turns."""
         order: list[int] = []
         for begin in range(0, self.lanes, part):
             mine = [begin + p for p in places]
             both = mine, [self.lanes + p for p in mine]
             order += [p for pair in zip(*both, strict=True) for p in pair] if mixed else [*both[0], *both[1]]
-        return self._shuffled(one, other, self.lanes, order, name)
+        return self._shuffled(one, other, self.lanes, order)
 
-    def _shuffled(self, one: str, other: str, length: int, order: Iterable[int], name: str = "") -> str:
+    def _shuffled(self, one: str, other: str, length: int, order: Iterable[int]) -> str:
         kind, places = f"<{length} x {self.element}>", [f"i32 {k}" for k in order]
-        return self._named(
-            f"shufflevector {kind} {one}, {kind} {other}, <{len(places)} x i32> <{', '.join(places)}>", name
-        )
+        return f"shufflevector {kind} {one}, {kind} {other}, <{len(places)} x i32> <{', '.join(places)}>"
 
-    def _named(self, value: str, name: str = "") -> str:
-        """A value under a name, the one that it has already unless another is asked for."""
-        if name or value not in self.known:
-            self.known[value] = name or f"{self.name}.{len(self.lines)}"
+    def named(self, value: str) -> str:
+        """A value under a name, the one that it has already."""
+        if value not in self.known:
+            self.known[value] = f"{self.name}.{len(self.lines)}"
             self.lines.append(f"  {self.known[value]} = {value}")
         return self.known[value]

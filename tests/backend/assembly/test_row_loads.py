@@ -147,3 +147,13 @@ def test_nothing_beyond_the_page_of_a_table_is_read(channels: int, dtype: str) -
             del table
     finally:
         protect(ctypes.c_void_p(begin), ctypes.c_size_t(3 * page), 3)
+
+
+def test_vectors_out_of_rows_stand_where_they_stood() -> None:
+    """LLVM wants the numbers of values without names in their order; between these four there are sums."""
+    a, p = te.placeholder((16,), name="a"), te.reduce_axis(4, "p")
+    at = lambda x: te.clip(te.cast(te.floor(te.cast(x, "float32") * 0.5), "int32"), 0, 12)  # noqa: E731
+    y = te.compute((32,), lambda x: te.sum(a[p + at(x)], axis=p), name="y")
+    kernel = te.build([a], y, target="x86-64-v3")
+    assert "gathers: 0" not in kernel.source("passes")
+    assert kernel.source("asm")
