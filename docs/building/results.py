@@ -51,7 +51,8 @@ SHORT = {f"{c.__module__}.{c.__qualname__}": c.__name__ for c in CLASSES}
 INTERNAL = frozenset({
     "Kernel.again", "Kernel.core", "Kernel.explained",  # bridges call kernels by them
     "Stats.buffers", "Stats.on_device", "ProgramReport.core", "ProgramReport.lent", "MemoryPlan.lent",
-    "ReadReport.row", "ReadReport.answer", "ReadReport.left", "ReadReport.beyond", "PairReport.row",  # rows of tables
+    "ReadReport.answer", "ReadReport.left", "ReadReport.said", "ReadReport.written", "ReadReport.attempts",
+    "Explanation.row", "Explanation.write", "PairReport.row",  # rows of tables
     "Op.definition", "Functionalized.pure", "PureForm.captured", "CustomReducer.arity", "CustomReducer.where",
     "Updates.mul",  # multiply
 })  # fmt: skip

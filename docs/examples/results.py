@@ -103,9 +103,9 @@ print([explanation.names.known(read.consumer) for read in explanation.reads])
 # %% Explanation.groups
 print([len(group) for group in gradients.explain().groups], "reads in each group")
 
-# %% ReadReport ReadReport.read
+# %% ReadReport ReadReport.read ReadReport.index
 for read in gradients.explain().reads:
-    print(f"{read.read} in {read.consumer.name}: {read.kind}, {read.reason}")
+    print(f"{read.read}, at {read.index}, in {read.consumer.name}: {read.kind}, {read.reason}")
 
 # %% ReadReport.tried
 rows = te.placeholder((4,), "int32", name="rows")

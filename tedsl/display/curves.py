@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tedsl.display.markup import badge, escape, section, svg, table
-from tedsl.display.training import Curve, WatchedLoop, WatchedTuning
+from tedsl.display.training import Curve, WatchedLoop, WatchedTuning, curves_of, last_of
 
 __all__ = ["loop_parts", "tuning_parts"]
 
@@ -17,7 +17,7 @@ MOST_POINTS = 400  # of a curve
 def loop_parts(loop: WatchedLoop) -> Iterator[str]:
     """The numbers of a training loop, each with its curve."""
     yield section("<b>progress</b>", badge(f"{len(loop)} steps" if len(loop) else "steps", "blue"))
-    curves, last = loop.curves(), loop.last
+    curves, last = curves_of(loop), last_of(loop)
     if not last:
         yield '<span class="te-mute">nothing shown yet</span>'
         return

@@ -20,7 +20,7 @@ from tedsl.lang.errors import brief, user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.rich import Rich
 
-__all__ = ["Curve", "WatchedLoop", "WatchedTuning", "progress", "tuning"]
+__all__ = ["Curve", "WatchedLoop", "WatchedTuning", "curves_of", "last_of", "progress", "tuning"]
 
 ABSENT = float("nan")  # this very NaN stands in a history where a step has no number; others were computed
 
@@ -86,11 +86,6 @@ class WatchedLoop(Rich):
     def __len__(self) -> int:
         return len(self.over) if isinstance(self.over, Sized) else 0
 
-    @property
-    def last(self) -> dict[str, str]:
-        """What was shown last under each name, as text."""
-        return dict(self._shown)
-
     def __repr__(self) -> str:
         last = ", ".join(f"{name} {text}" for name, text in self._shown.items())
         over = len(self) if isinstance(self.over, range) and self.over == range(len(self)) else repr(self.over)
@@ -122,19 +117,6 @@ class WatchedLoop(Rich):
             self._tell()
         self._step += not self._runs
 
-    def curves(self) -> dict[str, Curve]:
-        """The numbers of each name at their steps; several of one step lie side by side within it."""
-        found: dict[str, Curve] = {}
-        for name, values in self.history.items():
-            steps = self._steps[name]
-            count, seen, x = Counter(steps), Counter[int](), []
-            for step in steps:
-                x.append(step + seen[step] / count[step])
-                seen[step] += 1
-            kept = [k for k, value in enumerate(values) if value is not ABSENT]
-            found[name] = Curve([x[k] for k in kept], [values[k] for k in kept])
-        return found
-
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
         """The numbers over the steps; options are those of `ax.set`, as yscale="log". Returns the axes.
 
@@ -144,7 +126,7 @@ class WatchedLoop(Rich):
 
         if ax is None:
             _, ax = plt.subplots(figsize=(5.6, 2.8), layout="constrained")
-        for name, curve in self.curves().items():
+        for name, curve in curves_of(self).items():
             marks = {"marker": "o", "markersize": 3, "markevery": curve.single} if curve.single else {}
             ax.plot(curve.x, curve.y, linewidth=1, label=name, **marks)
         ax.set(**{"xlabel": "step", **options})
@@ -173,6 +155,25 @@ class WatchedLoop(Rich):
         else:
             self._handle.update(figure)
         plt.close(figure)
+
+
+def last_of(loop: WatchedLoop) -> dict[str, str]:
+    """What was shown last under each name, as text."""
+    return dict(loop._shown)
+
+
+def curves_of(loop: WatchedLoop) -> dict[str, Curve]:
+    """The numbers of each name at their steps; several of one step lie side by side within it."""
+    found: dict[str, Curve] = {}
+    for name, values in loop.history.items():
+        steps = loop._steps[name]
+        count, seen, x = Counter(steps), Counter[int](), []
+        for step in steps:
+            x.append(step + seen[step] / count[step])
+            seen[step] += 1
+        kept = [k for k, value in enumerate(values) if value is not ABSENT]
+        found[name] = Curve([x[k] for k in kept], [values[k] for k in kept])
+    return found
 
 
 def _steps(over: Any) -> Iterable[Any]:
