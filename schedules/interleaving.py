@@ -66,8 +66,7 @@ def interleaved(
     operations = operations_between(inputs, outputs)
     if not all(isinstance(op, (Compute, Placeholder)) for op in operations):
         return None
-    operations, sums = _with_row_sums(inputs, operations, most)
-    rows, found = _chosen_rows(inputs, operations, most, sums)
+    operations, sums, (rows, found) = _with_row_sums(inputs, operations, most)
     if not any(
         _moves(read, p, shifts) or (shifts and _is_long(op, read, p))
         for op, pairs in found.items()
@@ -95,32 +94,29 @@ def interleaved(
 
 def _with_row_sums(
     inputs: Sequence[Tensor], operations: Sequence[Operation], most: int
-) -> tuple[list[Operation], dict[Operation, Operation]]:
-    """The operations with sums by channel as two, the first of which is along rows, and what the second ones were."""
-    if most > MOST:
-        return list(operations), {}
-    parts = {op: two for op in operations if isinstance(op, Compute) and (two := over_rows(op, most)) is not None}
+) -> tuple[list[Operation], dict[Operation, Operation], _RowsAndPairs]:
+    """The operations with sums by channel as two, the first along rows, what the second ones were, and all rows."""
+    stages = [op for op in operations if isinstance(op, Compute)] if most <= MOST else []
+    parts = {op: two for op in stages if (two := over_rows(op, most)) is not None}
     while True:
-        stages = [
+        split = [
             stage for op in operations for stage in (parts[op] if isinstance(op, Compute) and op in parts else (op,))
         ]
         sums: dict[Operation, Operation] = {total: op for op, (_, total) in parts.items()}
-        if not parts:
-            return stages, sums
-        rows, found = _chosen_rows(inputs, stages, most, sums)
+        rows, found = _chosen_rows(inputs, split, most, sums)
         left = {
             op: two
             for op, two in parts.items()
             if found[two[0]] and all(_walks(two[0], p, rows, weighted=True) for p in found[two[0]])
         }
         if len(left) == len(parts):
-            return stages, sums
+            return split, sums, (rows, found)
         parts = left
 
 
 def _chosen_rows(
     inputs: Sequence[Tensor], operations: Sequence[Operation], most: int, sums: Collection[Operation]
-) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
+) -> _RowsAndPairs:
     """As `_on_rows`, with weights of channels where all that reads rows does so along these."""
     stages = [op for op in operations if isinstance(op, Compute)]
     rows, found = _on_rows(inputs, stages, most, sums, weighted=True)
@@ -149,7 +145,7 @@ def _is_of_rows(read: Read, op: Compute, pairs: Sequence[_Pair]) -> bool:
 
 def _on_rows(
     inputs: Sequence[Tensor], stages: Sequence[Compute], most: int, sums: Collection[Operation], *, weighted: bool
-) -> tuple[set[Tensor], dict[Compute, list[_Pair]]]:
+) -> _RowsAndPairs:
     """The tensors that become rows, and which loops of a stage become one; also stages with weights of channels.
 
     `sums` add up what rows have become, wherever these numbers lie.
@@ -209,6 +205,9 @@ class _Pair:
     def one(self) -> Axis:
         size = product([self.pixel.extent, self.channel.extent])
         return Axis(f"{self.pixel.name}_{self.channel.name}", size, is_reduce=self.pixel.is_reduce)
+
+
+_RowsAndPairs = tuple[set[Tensor], dict[Compute, list[_Pair]]]
 
 
 def _is_border(op: Compute, rows: set[Tensor]) -> bool:

@@ -95,8 +95,8 @@ def parts_of(
     is_over: bool,
 ) -> list[PlanPart]:  # fmt: skip
     """The parts of a complete plan from inputs, each after those whose results it reads; none if they are fewer than
-    `least`. Small results that belong together may be `joined` in one part, but where results may be written over what
-    is given (`is_over`) not those that could be.
+    `least`. Small results that belong together may be `joined` in one part, but for those that may be written over what
+    is given (`is_over`).
 
     `given` finds the user's tensors for those of the plan's program, inputs and outputs among them.
     """

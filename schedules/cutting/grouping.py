@@ -34,8 +34,8 @@ class Groups:
     """The stages at the root of a complete plan in groups, each called after its first stage.
 
     `places` tells where each stage is computed, `nests` at the root in the loops of which stages; `given` are the
-    tensors that a user knows. `is_over`: results may be written over what is given to the program, so that small ones
-    which could be stay apart.
+    tensors that a user knows. `is_over`: results may be written over what is given to the program; small ones for which
+    this is possible stay apart.
     """
 
     def __init__(

@@ -18,13 +18,11 @@ from tedsl.lang.dataclass import dataclass
 __all__ = ["LanePlaces", "SharedLanes", "apart", "lane_lines", "one_by_one", "terms_of"]
 
 QUOTES = '%"'
-_SUM = re.compile(rf"^(?:add (?:nuw )?nsw|or disjoint) <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$")
-_NUMBER = re.compile(r"^splat \(i32 (-?\d+)\)$")
-
-
 _LINEAR = re.compile(
     rf"^(add|mul|shl|or) (?:(?:nuw )?nsw|disjoint) <\d+ x i32> ({NAME}), ({NAME}|splat \(i32 -?\d+\))$"
 )
+_SUMS = ("add", "or")
+_NUMBER = re.compile(r"^splat \(i32 (-?\d+)\)$")
 LONGEST = 64  # steps of a sum
 
 Terms = tuple[tuple[str, int], ...]
@@ -59,11 +57,11 @@ def apart(vector: str, made: Mapping[str, str]) -> LanePlaces:
     Only of sums that do not wrap, so that it can be added to the address.
     """
     scalars, number = list[str](), 0
-    while (match := _SUM.match(made.get(vector, ""))) is not None:
-        if (known := _NUMBER.match(match[2])) is not None:
-            vector, number = match[1], number + int(known[1])
+    while (match := _LINEAR.match(made.get(vector, ""))) is not None and match[1] in _SUMS:
+        if (known := _NUMBER.match(match[3])) is not None:
+            vector, number = match[2], number + int(known[1])
             continue
-        sides = (match[1], match[2]), (match[2], match[1])
+        sides = (match[2], match[3]), (match[3], match[2])
         one, scalar = next(((one, s) for one, other in sides if (s := everywhere(other, made))), ("", ""))
         if not one:
             break
@@ -81,17 +79,13 @@ def terms_of(vector: str, made: Mapping[str, str]) -> tuple[Terms, int]:
         match = _LINEAR.match(made.get(name, "")) if steps < LONGEST else None
         steps += 1
         known = _NUMBER.match(match[3]) if match is not None else None
-        if match is None or (known is None and match[1] in ("mul", "shl")):
-            terms[name] += times
-        elif match[1] in ("mul", "shl"):
-            assert known is not None
+        if match is not None and match[1] in _SUMS:
+            pending += [(match[2], times)] if known is not None else [(match[2], times), (match[3], times)]
+            number += times * int(known[1]) if known is not None else 0
+        elif match is not None and known is not None:
             pending.append((match[2], times * (int(known[1]) if match[1] == "mul" else 1 << int(known[1]))))
         else:
-            pending.append((match[2], times))
-            if known is None:
-                pending.append((match[3], times))
-            else:
-                number += times * int(known[1])
+            terms[name] += times
     return tuple(sorted(terms.items())), number
 
 
