@@ -222,6 +222,7 @@ def heat(steps: int, size: int) -> Any:
     return loss
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("loss", "x", "is_compiled"),
     [

@@ -29,6 +29,7 @@ def expected(x: np.ndarray[Any, Any], items: Any, way: str, value: Any) -> np.nd
     return new
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "items",
     [

@@ -20,6 +20,7 @@ DRAWN = {"histogram", "random_bits", "uniform"}  # of integers: other tests of t
 CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
 def test_against_its_oracle(entry: Entry) -> None:
     compare(ours(entry), torch_results(entry) if entry.torch else jax_results(entry))
@@ -35,7 +36,7 @@ def marked(entry: Entry) -> object:
     return pytest.param(entry, id=entry.name, marks=pytest.mark.xfail(reason=reason, strict=True) if reason else ())
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("entry", list(map(marked, CATALOGUE)))
 def test_cost_law(entry: Entry) -> None:
     found = cost_of(entry)
@@ -59,6 +60,7 @@ def test_positives_count_by_a_number_or_a_vector(weight: object) -> None:
         loss(x, target[0], pos_weight=weight)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("shape", [(2, 4, 3), (3,), (4, 1), (2, 1, 1), ()], ids=str)
 @pytest.mark.parametrize("name", ["binary_cross_entropy", "binary_cross_entropy_with_logits", "pos_weight"])

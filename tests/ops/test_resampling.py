@@ -29,6 +29,7 @@ def beside_torch(x: Any, **options: Any) -> tuple[Any, Any]:
     return (y, derivative), (result.detach().numpy(), theirs.grad.numpy())
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("scale", [1.7, 0.6, 2.5, 1.25, 2.0])
 @pytest.mark.parametrize(("mode", "rank"), CASES)
 def test_by_a_number(mode: str, rank: int, scale: float) -> None:
@@ -53,6 +54,7 @@ def test_sizes_are_those_of_torch(n: int, scale: float) -> None:
     assert te.ops.interpolate(te.placeholder((1, 1, n)), scale_factor=scale).shape == tuple(theirs.shape)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("mode", "rank"), [("area", 1), ("area", 2), ("area", 3)])
 @pytest.mark.parametrize("size", [3, 5, 13])
 def test_areas(mode: str, rank: int, size: int) -> None:

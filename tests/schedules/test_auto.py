@@ -88,6 +88,7 @@ def test_a_program_made_for_finite_numbers_is_not_used_for_others() -> None:
         np.testing.assert_array_equal(kernel(*arrays), te.interpret(dx, {g: arrays[0], w: arrays[1]}))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("scheduler", ["mullapudi2016", "adams2019", "li2018"])
 def test_autoschedulers_of_halide(scheduler: str) -> None:
     inputs, C, D = product()
@@ -232,6 +233,7 @@ def _unsharp(shape: tuple[int, int]) -> tuple[list[te.Tensor], te.Tensor]:
     return [x, w], te.compute(shape, lambda i, j: 2 * x[i, j] - blur[i, j], name="sharp")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1), (2, 3), (37, 53)], ids=str)
 @pytest.mark.parametrize("order", ["auto first", "inline last", "alone"])
 def test_a_schedule_in_strips_fits_every_size(shape: tuple[int, int], order: str) -> None:

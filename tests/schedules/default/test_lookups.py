@@ -32,6 +32,7 @@ def sliced(channels: int, rows: int, columns: int, mode: str) -> tuple[list[te.T
     return [grid, guide], te.compute((channels, rows, columns), body, name="sliced")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("channels", "rows", "columns", "mode"), [(12, 9, 70, "clamp"), (17, 5, 131, "zero"), (40, 3, 64, "clamp")]
 )
@@ -220,6 +221,7 @@ def test_pixels_whose_channels_lie_last_are_looked_up_in_vectors_of_pixels(targe
     assert texts["sum"] == texts["corners"] == texts["stages"]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("channels", [2, 3, 4])
 @pytest.mark.parametrize("spelling", ["sum", "corners", "stages"])
 def test_pixels_looked_up_in_vectors_have_the_bits_of_plain_loops(spelling: str, channels: int) -> None:
