@@ -61,7 +61,6 @@ def check_batch(data: st.DataObject) -> None:
     check(program, data.draw(values_for(program)), data.draw(PROCESSORS))
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("construct", CONSTRUCTS)
 @settings(max_examples=5, phases=PHASES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -13,7 +13,7 @@ from benchmarks.halide_said import SAID
 each = pytest.mark.parametrize("app", APPS, ids=[a.name for a in APPS])
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @each
 def test_results(app: App) -> None:
     arrays = app.arrays(app.small)
@@ -24,7 +24,6 @@ def test_results(app: App) -> None:
     assert not app.differs(found, want, 1e-5)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SAID)
 def test_the_schedule_of_the_expert_said_here(name: str) -> None:
     app = next(a for a in APPS if a.name == name)
@@ -38,7 +37,7 @@ def test_the_schedule_of_the_expert_said_here(name: str) -> None:
 SLOW = {"interpolation by a pyramid", "largest of a disk", "convolution layer", "local Laplacian filters"}
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "app",
     [pytest.param(a, marks=[pytest.mark.long] if a.name in SLOW else []) for a in APPS if a.differentiable],

@@ -17,7 +17,6 @@ from benchmarks.peers import peers
 each = pytest.mark.parametrize("program", PROGRAMS, ids=[p.name for p in PROGRAMS])
 
 
-@pytest.mark.share(2)
 @each
 def test_results(program: Program) -> None:
     for workload in workloads(program, program.small, "f"):

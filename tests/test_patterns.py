@@ -64,7 +64,6 @@ def check_large(name: str, data: st.DataObject) -> None:
         check(program, feeds)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PATTERNS)
 @draws(SMALL)
 @given(data=st.data())
@@ -72,7 +71,7 @@ def test_patterns_fire_on_small_programs(name: str, data: st.DataObject) -> None
     check_small(name, data)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PATTERNS)
 @draws(LARGE)
 @given(data=st.data())

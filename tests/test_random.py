@@ -60,7 +60,7 @@ def test_keys_are_those_of_jax(jax_random: Any, seed: int) -> None:
     np.testing.assert_array_equal(random.fold_in(key, 77), jax_random.key_data(jax_random.fold_in(theirs, 77)))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_are_those_of_jax(jax_random: Any, name: str) -> None:
     ours, theirs, tolerance = DRAWS[name]

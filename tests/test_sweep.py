@@ -13,7 +13,7 @@ from benchmarks.sweep_families import FAMILIES
 from schedules.estimate import Cost
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("family", "kind"), list(zip(FAMILIES, itertools.cycle(KINDS), strict=False)))
 def test_families(family: str, kind: str) -> None:
     """One program of each in the default tier, in turns of one kind and of the other."""

@@ -146,7 +146,6 @@ def test_intervals_of_what_wraps_are_those_of_the_type() -> None:
 ROW = te.placeholder((30_000,), name="row")
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("mode", ["zero", "clamp", "wrap", "reflect"])
 @pytest.mark.parametrize(
     "place",

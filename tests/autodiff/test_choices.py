@@ -68,7 +68,7 @@ def called(kernel: Any, arrays: list[Any], shapes: list[tuple[int, ...]]) -> lis
     return out
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", range(24))
 def test_gradients_of_choices_are_those_of_differences(seed: int) -> None:
     p = Drawn(seed)
@@ -102,7 +102,6 @@ def test_what_a_condition_on_data_reads_is_guarded_by_those_around_it() -> None:
     np.testing.assert_array_equal(dx, [4, 4, 4, 0, 0, 0, 1.5])
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("n", "m"), [(29, 12), (11, 10), (13, 10), (21, 3)])
 def test_short_rows_with_a_sum_of_each_write_nothing_past_the_end(n: int, m: int) -> None:
     """Whole vectors of the last turn of columns lie past the end: without a condition around them they were written."""

@@ -222,7 +222,6 @@ def heat(steps: int, size: int) -> Any:
     return loss
 
 
-@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("loss", "x", "is_compiled"),
     [

@@ -32,7 +32,6 @@ def mirrored(place: int, size: int) -> int:
     return size - 1 - abs(size - 1 - place % period)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("radius", [1, 2, 3])
 def test_every_size(radius: int) -> None:
     x, head, (gradient,) = window(radius)
@@ -84,7 +83,7 @@ def test_parts_that_are_mirrored_are_as_wide_as_they_are_read() -> None:
     assert extents == {"2", "n", "m"}
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("mode", ["reflect", "wrap", "clamp"])
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 3)])
 @pytest.mark.parametrize("is_symbolic", [True, False])

@@ -90,7 +90,6 @@ def check(setting: Setting, smooth: bool) -> None:
     assert abs(back - numeric) <= slack + rounding, f"adjoint {back}, difference {numeric}\n{setting.program}"
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("part", range(3))
 @settings(max_examples=PROGRAMS // 4, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], Sequence[tuple[in
 }
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("case", "dtype"), list(zip(CASES, itertools.cycle(["float32", "float64"]), strict=False)))
 def test_results_and_gradients(case: str, dtype: str) -> None:
     ours, theirs, shapes = CASES[case]

@@ -281,7 +281,6 @@ def test_forward_against_reverse(case):
     np.testing.assert_allclose(np.sum(moved * feeds[head]), along, rtol=1e-10)
 
 
-@pytest.mark.share(2)
 def test_compiled_against_reference(case):
     output, inputs, feeds, random = case
     feeds = with_other_placeholders(output, feeds)

@@ -120,7 +120,6 @@ def looped(step: Any, start: te.Tensor) -> te.Tensor:
     return te.stack(rows)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("step", "start"), [*((s, x0) for s in STEPPED), (examples, X0)], ids=[s.__name__ for s in (*STEPPED, examples)]
 )

@@ -75,7 +75,7 @@ def mapped_equals_whole(case: Case, chunks: Callable[[tuple[int, ...]], Any]) ->
         np.testing.assert_allclose(gradient, value, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES[::2], ids=str)
 def test_stencils_and_convolutions(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_kernel", interpreted)

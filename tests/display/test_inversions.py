@@ -91,7 +91,6 @@ def points_on_lines(page: str) -> list[tuple[float, float]]:
     return [(float(u), float(v)) for u, v in found]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", [*FIXED, *(f"{name} of sizes" for name in SIZED)])
 def test_lines_cross_no_label(name: str) -> None:
     question, _ = FIXED[name] if name in FIXED else SIZED[name.removesuffix(" of sizes")]

@@ -135,7 +135,6 @@ def test_the_parts_of_a_packed_scan_have_the_examples_last() -> None:
     assert {len(part.extents) for part in scan.parts} == {1, 2, 3}
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "apart"])
 @pytest.mark.parametrize("one", PROGRAMS)
 def test_each_example_is_as_if_it_were_alone(one: Callable[..., Any], shared: bool) -> None:
@@ -157,7 +156,6 @@ def total(parts: Any, weights: Any) -> Any:
     return sum(sums[1:], sums[0])
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("one", PROGRAMS)
 def test_gradients_of_many_are_those_of_each(one: Callable[..., Any]) -> None:
     w, x = CHANCE.normal(size=(WIDTH, WIDTH)) * 0.4, CHANCE.normal(size=(9, STEPS, WIDTH))
@@ -196,7 +194,6 @@ def test_examples_of_examples_and_axes_elsewhere(one: Callable[..., Any]) -> Non
         np.testing.assert_allclose(part, want, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("one", [filtered, recurrent, swinging, diffused])
 def test_a_number_of_examples_that_is_not_known(one: Callable[..., Any]) -> None:
     inputs, many = of_many(one, te.var("n"))

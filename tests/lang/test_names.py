@@ -195,7 +195,7 @@ def test_one_name_for_many_is_told_apart() -> None:
     np.testing.assert_array_equal(kernel(x=np.ones(3, "float32")), np.full(3, 4.0))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["n", "i", "k", "out", "mode", "sizes", "abs", "float32", "main", "σ", "y_1", "int"])
 def test_any_variable_is_a_good_name(name: str) -> None:
     """Names of sizes, loops, functions of Halide, types of C."""
@@ -291,7 +291,6 @@ RESULTS = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", RESULTS)
 def test_a_named_tensor_is_equal(kind: str) -> None:
     tensor = RESULTS[kind]()

@@ -101,7 +101,6 @@ def test_shares_of_quantiles_may_be_arrays(shares: Any) -> None:
             np.testing.assert_allclose(te.interpret(found, {x: A}), want, rtol=1e-6)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("size", [7, 40, 5000])
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 @pytest.mark.parametrize("is_symbolic", [False, True])

@@ -91,7 +91,7 @@ def test_dtypes_of_running_sums() -> None:
 CHOSEN = np.random.default_rng(3).random((5, 7)) > 0.4
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint32", "int64", "float32", "float64"])
 @pytest.mark.parametrize(
     "function",

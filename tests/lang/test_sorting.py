@@ -40,7 +40,7 @@ def drawn(dtype: str) -> Any:
     return arrays.arrays(dtype, shapes, elements=few | st.floats(width=width))  # type: ignore[call-overload]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_elements_and_places_are_those_of_numpy(dtype: str) -> None:
     x = te.placeholder((N, M), dtype, name="x")
@@ -105,7 +105,7 @@ def largest(x: Any, k: int) -> tuple[Any, Any]:
     return np.take_along_axis(x, places, 1), places
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @RUNS
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize(("n", "k"), [(7, 7), (40, 3), (5000, 2), (5000, 20), (5000, 40), (5000, 4999)])
@@ -127,7 +127,6 @@ def test_topk(run: Any, dtype: str, n: int, k: int) -> None:
         np.testing.assert_array_equal(values, wanted[0].astype(dtype))
 
 
-@pytest.mark.share(3)
 @RUNS
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
@@ -144,7 +143,6 @@ def test_searchsorted(run: Any, dtype: str, side: str) -> None:
     assert run(te.searchsorted(table, te.constant(np.float32(50))), {table: held}).shape == ()
 
 
-@pytest.mark.share(3)
 @RUNS
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 def test_unique_counts(run: Any, dtype: str) -> None:
@@ -183,7 +181,6 @@ def test_vmap_and_grad_of_functions() -> None:
     np.testing.assert_array_equal(found, [np.searchsorted(r, asked) for r in np.sort(x)])
 
 
-@pytest.mark.share(3)
 @RUNS
 @pytest.mark.parametrize("axis", [0, 1])
 def test_topk_along_an_axis_of_unknown_size(run: Any, axis: int) -> None:
@@ -235,7 +232,6 @@ def test_all_elements_are_one_row_and_the_largest_come_first() -> None:
     np.testing.assert_array_equal(te.evaluate(slope, {x: np.float32([[3, 1, 2], [1, 0, 5]])}), [[1, 0, 0], [0, 0, 1]])
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize(("rows", "n", "k"), [(2, 5000, 100), (7, 9001, 129), (400, 33, 5), (65, 640, 64)])
 def test_rows_are_shared_out_to_threads(rows: int, n: int, k: int) -> None:
     """So many elements that there are several tasks, the last of which has fewer rows."""
@@ -254,7 +250,6 @@ def test_rows_are_shared_out_to_threads(rows: int, n: int, k: int) -> None:
         np.testing.assert_array_equal(ours, want)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("entries", [0, 1, 2, 3, 8, 1000, 30_000])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_many_values_are_looked_for_side_by_side(entries: int, side: str) -> None:

@@ -31,7 +31,6 @@ METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", METHODS)
 @given(SHAPES, st.data())
 def test_values_are_those_of_numpy(name: str, shape: tuple[int, ...], data: st.DataObject) -> None:

@@ -29,7 +29,6 @@ def expected(x: np.ndarray[Any, Any], items: Any, way: str, value: Any) -> np.nd
     return new
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "items",
     [

@@ -55,7 +55,6 @@ THEIRS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_beside_floats_they_are_pythons_numbers(dtype: str) -> None:
     x, values = example(dtype)
@@ -77,7 +76,6 @@ def test_beside_floats_they_are_pythons_numbers(dtype: str) -> None:
                 np.testing.assert_allclose(found.astype("float64"), want, rtol=4 * epsilon, err_msg=name)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_beside_integers_they_are_int32(dtype: str) -> None:
     x, values = example(dtype)

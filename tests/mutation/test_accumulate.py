@@ -41,7 +41,6 @@ def embedding_gradient(n: int) -> Case:
 CASES = [matmul, conv_weight_gradient, embedding_gradient]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 def test_no_temporary(case: Any) -> None:
     inputs, output, arrays = case(16)  # whole vectors at every level: no tile is moved over another one
@@ -81,7 +80,6 @@ def scattered(x: te.Tensor) -> te.Tensor:
     return te.scatter((n, m), axes=[i, j], index=(i // 2, j), value=x[i, j])
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 @pytest.mark.parametrize("definition", [pointwise, rows, greatest, running, scattered])
 def test_every_kind_of_stage(definition: Any, dtype: str) -> None:

@@ -118,7 +118,7 @@ PROGRAMS: list[tuple[str, list[tuple[Any, ...]]]] = [
 ]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("source", "shapes"), PROGRAMS)
 def test_programs(source: str, shapes: list[tuple[Any, ...]]) -> None:
     sizes = [(a, b) for a in (0, 1, 2, 7, 20) for b in ([0, 1, 5] if m in set(sum(shapes, ())) else [0])]

@@ -20,7 +20,6 @@ DRAWN = {"histogram", "random_bits", "uniform"}  # of integers: other tests of t
 CATALOGUE_MODULES = sorted(set(te.ops._PUBLIC))
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
 def test_against_its_oracle(entry: Entry) -> None:
     compare(ours(entry), torch_results(entry) if entry.torch else jax_results(entry))
@@ -36,7 +35,7 @@ def marked(entry: Entry) -> object:
     return pytest.param(entry, id=entry.name, marks=pytest.mark.xfail(reason=reason, strict=True) if reason else ())
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("entry", list(map(marked, CATALOGUE)))
 def test_cost_law(entry: Entry) -> None:
     found = cost_of(entry)

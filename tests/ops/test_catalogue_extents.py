@@ -80,7 +80,6 @@ RESAMPLED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", RESAMPLED)
 def test_images_of_every_size_are_resampled_to_every_size(name: str) -> None:
     """The same values and gradients as with numbers, which are compared with PyTorch's elsewhere."""

@@ -215,7 +215,7 @@ def test_derivatives_have_the_symbols_of_their_operator(monkeypatch: pytest.Monk
     assert found == fixed | {s.replace("2", "n0") for s in fixed}
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "int32", "float16", "float32", "float64"])
 @pytest.mark.parametrize(
     "rule",

@@ -54,7 +54,6 @@ def test_sizes_are_those_of_torch(n: int, scale: float) -> None:
     assert te.ops.interpolate(te.placeholder((1, 1, n)), scale_factor=scale).shape == tuple(theirs.shape)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("mode", "rank"), [("area", 1), ("area", 2), ("area", 3)])
 @pytest.mark.parametrize("size", [3, 5, 13])
 def test_areas(mode: str, rank: int, size: int) -> None:

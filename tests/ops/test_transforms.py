@@ -655,7 +655,6 @@ def test_what_is_wrong_is_said(name: str) -> None:
 # --- against JAX and torch.func --------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_network_as_elsewhere(other: Shape, dtype: str) -> None:
     given = other.given((network(dtype), normal(4, 3, dtype=dtype), normal(4, 2, dtype=dtype)))

@@ -25,7 +25,6 @@ def test_samples_of_a_volume_are_those_of_pytorch() -> None:
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("corners", [False, True])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_reflection_of_places_far_out(mode: str, corners: bool) -> None:

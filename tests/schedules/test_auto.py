@@ -88,7 +88,6 @@ def test_a_program_made_for_finite_numbers_is_not_used_for_others() -> None:
         np.testing.assert_array_equal(kernel(*arrays), te.interpret(dx, {g: arrays[0], w: arrays[1]}))
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("scheduler", ["mullapudi2016", "adams2019", "li2018"])
 def test_autoschedulers_of_halide(scheduler: str) -> None:
     inputs, C, D = product()

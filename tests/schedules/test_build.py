@@ -129,7 +129,6 @@ def test_sliding_window() -> None:
     checked([A], C, s)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("how", [
     lambda y: y.parallel("i"), lambda y: y.vectorize("i", 8), lambda y: y.reorder("t", "i").vectorize("i", 8),
     lambda y: y.split("t", 4), lambda y: y.unroll("t", 3), lambda y: y.cache_write(),

@@ -141,7 +141,6 @@ def test_a_copy_that_is_a_result_is_made() -> None:
     assert [p.outputs[0].name for p in parts([x], [a, copied])] == ["a", "copied"]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_go_with_their_vectors_on_every_level(level: str, dtype: str) -> None:

@@ -71,7 +71,6 @@ def test_what_is_not_flattened() -> None:
     assert flattened([wide], [te.compute((40, 30, 24), lambda i, j, k: wide[i, j, k] * wide[0, 0, k])]) is None
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("rows", [(40, 67), (4003,), ("n", 67), (40, "m")])
 def test_short_rows_of_which_others_read_a_part(rows: tuple[int | str, ...], count: int) -> None:

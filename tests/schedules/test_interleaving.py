@@ -80,7 +80,6 @@ def test_what_windows_of_all_channels_read_stays() -> None:
     assert shapes([x, g], half) is None
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("channels", "width", "taps", "mode"),
     [(3, 41, 9, "reflect"), (4, 23, 5, "clamp"), (3, 17, 7, "wrap"), (2, 37, 3, "zero"), (7, 16, 5, "reflect")],
@@ -91,7 +90,6 @@ def test_rows_go_on_pixel_by_pixel(channels: int, width: int, taps: int, mode: s
     agree([x, g], out)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("target", LEVELS_HERE)
 @pytest.mark.parametrize(
     ("channels", "taps", "mode"), [(6, 5, "zero"), (3, 3, "clamp"), (7, 3, "reflect"), (2, 1, "zero")]
@@ -209,7 +207,7 @@ POINTWISE = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("target", LEVELS_HERE)
 @pytest.mark.parametrize("mode", ["clamp", "reflect", "wrap", "zero"])
 @pytest.mark.parametrize("name", POINTWISE)
@@ -286,7 +284,6 @@ def test_what_fills_an_array_is_of_rows_where_its_readers_are() -> None:
     assert shapes([x, s], whole) is None
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("channels", "width", "mode"), [(3, 61, "reflect"), (3, 161, "clamp"), (4, 40, "wrap"), (2, 90, "reflect")]
 )
@@ -339,7 +336,6 @@ def test_rows_of_unknown_length_are_rows_of_numbers(mode: str) -> None:
     assert " c in " not in nest, nest
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("target", LEVELS_HERE)
 @pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
 def test_rows_of_unknown_length_give_what_known_ones_do(mode: str, target: str) -> None:

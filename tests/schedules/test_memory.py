@@ -35,7 +35,6 @@ def smoothed(x: te.Tensor, mode: str) -> te.Tensor:
     return made
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("mode", "width"), [("zero", 32), ("zero", 24), ("clamp", 32), ("reflect", 32), ("reflect", 24), ("wrap", 32)]
 )

@@ -272,7 +272,6 @@ ALIKE: dict[str, Callable[[te.Tensor], te.Tensor]] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("rows", [90, 700])
 @pytest.mark.parametrize("name", ALIKE)
 def test_plans_that_combine_alike_give_the_same_bits(name: str, rows: int) -> None:

@@ -80,7 +80,6 @@ def agree(image: te.Tensor, s: te.Schedule) -> list[bool]:
     return exact
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("tail", ["", "guard", "shift"])
 @pytest.mark.parametrize("factor", [4, 8, 11])
 @pytest.mark.parametrize("mode", MODES)
@@ -92,7 +91,6 @@ def test_strips_compute_what_is_said_of_them(mode: str, factor: int, tail: str) 
     assert agree(image, s) == [is_read_everywhere]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("mode", MODES[:3])
 @pytest.mark.parametrize("change", [
     lambda s: (s["mid"].compute_at("out", "jo"), s["rows"].compute_at("out", "jo")),

@@ -98,7 +98,7 @@ def arrays_for(inputs: list[te.Tensor], sizes: dict[te.Var, int]) -> list[np.nda
     return [RANDOM.standard_normal(s).astype(np.float32) for s in shapes]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_reference_for_every_size(name: str) -> None:
     make, count = CASES[name]

@@ -76,13 +76,12 @@ def named(entries: list[Entry]) -> Any:
     return pytest.mark.parametrize("entry", entries, ids=lambda e: e.name)
 
 
-@pytest.mark.share(2)
 @named([e for e in CATALOGUE if e.torch])
 def test_against_torch(entry: Entry) -> None:
     compare(ours(entry), torch_results(entry))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @named([e for e in CATALOGUE if e.jax and not e.grid])
 def test_against_jax(entry: Entry) -> None:
     compare(ours(entry), jax_results(entry))
@@ -94,7 +93,7 @@ def test_the_grid_against_jax(entry: Entry) -> None:
     compare(ours(entry), jax_results(entry))
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 @named([e for e in CATALOGUE if e.jax and e.smooth and not e.grid])
 def test_second_derivatives_against_jax(entry: Entry) -> None:
     """The gradient of <gradient, v> for a random v."""
@@ -128,7 +127,6 @@ def test_jvp_and_vjp_are_adjoint_on_the_grid(entry: Entry) -> None:
 COMPILED = [e for e in CATALOGUE if not e.grid][::9]
 
 
-@pytest.mark.share(2)
 @named(COMPILED)
 def test_compiled(entry: Entry) -> None:
     """Every ninth line, compiled, beside the reference."""

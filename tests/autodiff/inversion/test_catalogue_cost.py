@@ -20,7 +20,7 @@ def cost(name: str) -> Cost:
     return cost_of(next(e for e in CATALOGUE if e.name == name))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda e: e.name)
 def test_cost_law(entry: Entry) -> None:
     found = cost(entry.name)

@@ -34,7 +34,6 @@ def assumed(idx: Any, facts: str, inverse: Any) -> Any:
     return made[facts]()
 
 
-@pytest.mark.share(2)
 @RUNS
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 @pytest.mark.parametrize(

@@ -157,7 +157,6 @@ def test_rows_whose_length_is_odd_are_summed_by_loads(n: int, level: str) -> Non
         protect(ctypes.c_void_p(begin + 3 * page), ctypes.c_size_t(page), 3)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint16"])
 def test_narrow_integers_are_loaded_under_masks(dtype: str) -> None:
     """Rows of odd length, and windows over a border, took a load for each byte."""

@@ -254,7 +254,6 @@ attributes #0 = {{ "target-features"="+avx2,+fma" }}
         np.testing.assert_array_equal(numbers[0], expected)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("n", "dtype"), [(300, "float64"), (300, "float32"), (67, "float64")])
 def test_every_product_of_a_large_kernel_fuses(n: int, dtype: str) -> None:
     """LLVM makes the argument that is 0 anew in blocks that meet, and of loads in functions of their own."""

@@ -61,7 +61,7 @@ def test_sums_that_may_wrap_stay() -> None:
     assert made(chain(LEFT, "i16", flags="")).count(" = load i16") == 8
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("target", ["host", "x86-64-v3"])
 @pytest.mark.parametrize("mode", ["clamp", "reflect", "wrap", "zero"])
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float32"])

@@ -195,14 +195,12 @@ def test_the_name_of_an_output_is_refused_where_the_kernel_is_called_after_it(tm
     assert te.build(x, te.compute((4,), lambda i: x[i], name="exp"), name="my_exp").export(tmp_path)
 
 
-@pytest.mark.share(2)
 @needs_cc
 @pytest.mark.parametrize("name", FREE[::3])
 def test_other_names_are_made_names_of_c(name: str, tmp_path: Path) -> None:
     check_compiles(tmp_path, more("x", "y", name=name).export(tmp_path)[0].stem)
 
 
-@pytest.mark.share(2)
 @needs_cc
 @pytest.mark.parametrize("labels", [TAKEN[k : k + 10] for k in range(0, len(TAKEN), 10)] + [FREE])
 def test_tensors_may_be_called_anything(labels: list[str], tmp_path: Path) -> None:

@@ -621,7 +621,6 @@ def test_an_axis_as_a_narrow_float_says_nothing(dtype: str, capsys: pytest.Captu
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["uint8", "int16", "bfloat16"])
 @pytest.mark.parametrize("source", ["int32", "float32"])
 def test_nothing_is_written_behind_the_last_element(kind: str, source: str) -> None:

@@ -92,7 +92,6 @@ def compared(monkeypatch: pytest.MonkeyPatch, cut_everywhere: None) -> Iterator[
     return found
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_touched_is_the_same_without_the_loops(case: str, compared: list[bool]) -> None:
     inputs, result = CASES[case]()

@@ -98,7 +98,6 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("target", ELSEWHERE)
 def test_what_runs_elsewhere_is_compiled_shown_and_exported(target: str, tmp_path: Path) -> None:
     instructions, begin, library = ELSEWHERE[target]

@@ -91,7 +91,6 @@ assert run() == 0 and run(task(one, count=0)) == 0
 """
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("program", [TURNS, SEVERAL, FAILS, NESTED, LOOPS])
 def test_tasks(program: str) -> None:
     run_script(BEGIN + program)

@@ -43,7 +43,6 @@ PROGRAMS: dict[str, Body] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_vectors_that_end_beyond_their_guard(name: str, dtype: str) -> None:

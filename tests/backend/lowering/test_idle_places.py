@@ -28,7 +28,6 @@ ELEMENTS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mode", ["clamp", "zero", "wrap"])
 @pytest.mark.parametrize("elements", ELEMENTS)
@@ -60,7 +59,6 @@ def test_dimensions_along_which_all_elements_are_the_same() -> None:
     assert found == {rows: {1}, turned: {0}, both[0]: {1}}
 
 
-@pytest.mark.share(2)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("shape", [(1, 7), (2, 7), (3, 1), (2, 3, 40)])
 def test_slopes_of_the_sum_of_sorted_rows(shape: tuple[int, ...]) -> None:
@@ -80,7 +78,6 @@ def test_stages_that_are_stored_whole_are_those_with_loops() -> None:
     assert set(plan.program.stages) - set(plan.places) == {"x_sorted", "output"}
 
 
-@pytest.mark.share(2)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("kind", ["sum", "max", "custom", "scatter"])

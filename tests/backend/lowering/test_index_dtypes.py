@@ -42,7 +42,7 @@ def looked_up(values: np.ndarray[Any, Any], mode: str) -> list[float]:
     return [0.0 if (at := place(v, mode)) is None else float(X[at]) for v in values]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_index_in_every_mode(dtype: Any) -> None:
     """Of a length that is known for every second dtype, of any length for the others."""
@@ -92,7 +92,6 @@ def test_every_index_brought_back_by_hand(dtype: Any) -> None:
             np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("is_symbolic", [False, True], ids=["known", "symbolic"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_index_outside_is_found(dtype: Any, is_symbolic: bool) -> None:

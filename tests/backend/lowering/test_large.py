@@ -31,7 +31,6 @@ def repeated(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return np.broadcast_to(np.ones((), dtype), shape)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("is_symbolic", [False, True], ids=["known", "symbolic"])
 @pytest.mark.parametrize("dtype", SHAPES)
 def test_elements_of_large_inputs_are_read(dtype: str, is_symbolic: bool, capfd: pytest.CaptureFixture[str]) -> None:

@@ -242,7 +242,6 @@ def test_boundaries_at_any_distance(mode: str, size: int) -> None:
     np.testing.assert_array_equal(run(far, {A: values}), te.interpret(far, {A: values}))
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 def test_indices_of_every_integer_type(dtype: str) -> None:
     index, k = te.placeholder((9,), dtype, name="index"), te.reduce_axis(9, "k")
@@ -262,7 +261,7 @@ def test_indices_of_every_integer_type(dtype: str) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["int32", "int64", "uint8"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_a_clipped_place_that_was_a_float_is_bounded(dtype: str, kind: str) -> None:
@@ -407,7 +406,6 @@ def checked_programs(dtype: str) -> dict[str, tuple[Any, Any, Any]]:
     return {name: (B, index, tensor) for name, tensor in found.items()}
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
 @pytest.mark.parametrize("construct", checked_programs("float32"))
 def test_every_construct_checks_its_indices_before_it_writes(construct: str, dtype: str) -> None:
@@ -507,7 +505,6 @@ class TestFloatsAsIntegers:
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(a, b)
 
-    @pytest.mark.share(2)
     @pytest.mark.parametrize(
         "place",
         [

@@ -50,7 +50,6 @@ def own_steps():
     return te.scan((n,), lambda h, t: te.select(t == 0, TABLE[0, 0], h[INDEX[t] - 2] + t), name="h")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("make", [looked_up, counted, guarded, twice, behind, stepwise, own_steps])
 def test_kernel_and_reference_name_the_same_element(make):
     outputs = make()

@@ -38,7 +38,6 @@ def check(forms: list[Form], shape: tuple[int, int], splits: list[tuple[str, int
         np.testing.assert_array_equal(got, want, err_msg=str(tensor))
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("name", FOUND)
 @pytest.mark.parametrize("splits", [[("j", 2)], [("j", 8)], [("j", 3), ("i", 4)]], ids=str)
 @pytest.mark.parametrize("vector", [0, 4])

@@ -177,7 +177,6 @@ def test_mirrored_ends_of_rows_load_nothing_before_their_arrays(border: int) -> 
     assert "shuffle(x" not in te.build([x], y, target="x86-64-v4").source("stmt")
 
 
-@pytest.mark.share(5)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("offsets", [(-2, 0, 2), (-9, 1), (7,), (-40, 33)])
 def test_places_mirrored_in_rows_of_unknown_length(offsets: tuple[int, ...], level: str) -> None:
@@ -194,7 +193,6 @@ def test_places_mirrored_in_rows_of_unknown_length(offsets: tuple[int, ...], lev
             np.testing.assert_allclose(found, want, rtol=1e-5)
 
 
-@pytest.mark.share(5)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("widths", [(3, 3), (0, 9), (21, 1), (40, 33)])
 def test_rows_of_unknown_length_whose_ends_are_there_twice(widths: tuple[int, int], level: str) -> None:

@@ -168,7 +168,6 @@ SCHEDULES: dict[str, Any] = {
 }
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("which", "how"),
     [(w, "default") for w in ("", "i", "j", "ij", "i2")] + [(w, h) for w in ("", "i2") for h in SCHEDULES],
@@ -254,7 +253,6 @@ def test_lanes_that_add_terms_of_their_own(
         np.testing.assert_allclose(te.evaluate(out, {x: given_x}), want, rtol=bound, atol=bound)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("columns", "each"), [(32, 8), (33, 9), (3, 2)])
 def test_a_sum_at_one_place_takes_as_many_terms_at_a_time_as_there_are_lanes(columns: int, each: int) -> None:
     x = te.placeholder((5, columns), "float64", name="x")

@@ -164,7 +164,6 @@ def is_special(name: str, x: float) -> bool:
     return not math.isfinite(x) or x == 0 or (abs(x) > 30 and name in {"erf", "erfc"}) or abs(x) == 1
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64_functions_are_accurate(name: str) -> None:
     numpy_function, exact_function, _, bound = FUNCTIONS[name]
@@ -190,7 +189,6 @@ def narrow_functions(dtype: str) -> dict[str, Array]:
     return run({name: row(name, dtype) for name in [*FUNCTIONS, *EXACT_UNARY]}, [x], [dtype])
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_narrow_functions_round_the_right_value(name: str, dtype: str) -> None:
@@ -251,7 +249,6 @@ def pairs(dtype: str) -> tuple[Array, Array]:
     return np.concatenate([a, x, u, x]), np.concatenate([b, y, v, (x * v).astype(dtype)])
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_exact_binary(dtype: str) -> None:
     a, b = pairs(dtype)
@@ -299,7 +296,6 @@ ROOTS = [0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5]
 EXPONENTS = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -1.0, -2.0, -3.0, *ROOTS, math.inf, -math.inf, math.nan]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_constant_powers(dtype: str) -> None:
     x = np.concatenate([specials(dtype), samples(dtype)[::5]]) if dtype != "float16" else float16_samples()
@@ -312,7 +308,6 @@ def test_constant_powers(dtype: str) -> None:
         assert off.max() <= bound, f"{x[np.argmax(off)]!r} ** {exponent}: {off.max():.2f} ulp"
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
 def test_constant_powers_of_integers(dtype: str) -> None:
     x = int_pool(dtype)
@@ -391,7 +386,7 @@ INT_UNARY: dict[str, Any] = {
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype: str) -> None:
     pool = int_pool(dtype)
@@ -450,7 +445,7 @@ def dividends(dtype: str) -> Array:
     return np.concatenate([int_pool(dtype), drawn, np.array([v for v in near if info.min <= v <= info.max], dtype)])
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", [d for d in INTEGERS if INTEGERS[d] <= 32])
 def test_quotients_by_some_constants(dtype: str) -> None:
     check_quotients(dtype, divisors(dtype)[:: 4 if INTEGERS[dtype] == 8 else 3])
@@ -592,7 +587,6 @@ def cast_oracle(x: Array, source: str, target: str) -> Array:
     return values.astype(target)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("source", ALL)
 def test_casts(source: str) -> None:
     x = cast_samples(source)

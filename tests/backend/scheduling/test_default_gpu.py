@@ -35,7 +35,6 @@ def programs() -> dict[str, Any]:
     }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("construct", programs())
 def test_every_construct_compiles_for_cuda(construct: str) -> None:
     kern = te.build([A, INDEX], programs()[construct], target="cuda")
@@ -104,7 +103,6 @@ def agree(inputs: list[te.Tensor], outputs: list[te.Tensor]) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("program", gradients())
 def test_gradients_compile_for_cuda(program: str) -> None:
     inputs, outputs = gradients()[program]
@@ -183,7 +181,6 @@ def stencils() -> dict[str, te.Tensor]:
     }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("stencil", stencils())
 def test_a_stencil_reads_a_copy_in_shared_memory(stencil: str) -> None:
     kern = te.build([PLANES], stencils()[stencil], target="cuda")

@@ -193,7 +193,7 @@ def listened() -> Made:
 PROGRAMS: list[Callable[[], Made]] = [wave, final, normed, clocked, backwards, across, packed, looked_up, listened]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_programs_are_the_same_in_half_of_the_memory(program: Callable[[], Made]) -> None:
     check(program())
@@ -340,7 +340,6 @@ def in_segments(made: Made) -> None:
         np.testing.assert_allclose(found, want, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_losses_alone_need_one_turn(program: Callable[[], Made]) -> None:
     inputs, (loss, *_) = program()
@@ -470,7 +469,6 @@ def test_what_cannot_be_cut_is_said() -> None:
         te.build(inputs[:2], gradient, memory="4KB")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("mode", ["clamp", "wrap", "reflect"])
 def test_the_mode_of_a_read_does_not_touch_the_step_before(mode: str) -> None:
     """`u.at(t - 1, i + 1, mode=...)` is one step away, and the program is cut along time as any other."""
@@ -715,7 +713,6 @@ def read_at(read: Callable[[te.Tensor, te.Tensor], te.Tensor], *, reverse: bool,
     return [a, when], [loss, te.differentiate(loss, a)]
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("read", READS)
 def test_steps_read_anywhere_are_kept_as_time_passes(read: str) -> None:
     inputs, outputs = read_at(READS[read], reverse=len(read) % 2 == 0, axis=0)

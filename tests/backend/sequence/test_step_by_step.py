@@ -130,7 +130,6 @@ def test_many_drawn_recurrences(made: Made, seed: int) -> None:
     agree(made, seed=seed)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["lu_steps", "cholesky2", "gramschmidt", "durbin", "floyd_warshall"])
 def test_programs_that_are_run_so(name: str) -> None:
     """Those of the suite whose gradients it makes several times as fast."""

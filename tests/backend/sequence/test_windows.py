@@ -53,7 +53,6 @@ def close(found: Any, want: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * max(1.0, np.abs(b).max()))
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_more_steps_are_no_more_kernels(level: str) -> None:
     counts = []
@@ -107,7 +106,6 @@ READS: dict[str, Callable[[te.Tensor, int], te.Tensor]] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.usefixtures("cut_everywhere")
 @pytest.mark.parametrize("read", READS)
 def test_what_is_read_of_a_step(read: str) -> None:

@@ -116,7 +116,7 @@ def test_what_is_turned_is_what_is_read() -> None:
     np.testing.assert_array_equal(te.build([p, m], output)(*feeds.values()), te.interpret(output, feeds))
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("target", ["host", "x86-64-v3"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
 @pytest.mark.parametrize(("rows", "short"), [((4000,), 12), ((131,), 3), ((7, 150), 5), ((3, 9, 70), 15), ((65,), 2)])
@@ -202,7 +202,7 @@ def few_by_few(kind: str, dtype: str) -> tuple[list[te.Tensor], te.Tensor]:
     return [x, y], te.compute((3, 2, 3, 3), tap, name="d")
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 @pytest.mark.parametrize("kind", ["products", "batches", "weighted", "largest", "windows", "steps"])
@@ -236,7 +236,6 @@ PAIRS: dict[str, Callable[[te.Tensor, te.Tensor], te.Tensor]] = {
 }
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("lies", ["along", "across", "broadcast"])
 @pytest.mark.parametrize("name", PAIRS)

@@ -351,7 +351,6 @@ def transposed(size: int, taps: int, step: int) -> tuple[list[te.Tensor], te.Ten
     return [x, w], te.compute((2, 9, (size - 1) * step + taps), element, name="y")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("size", "taps", "step", "parts"), [(12, 4, 2, 1), (12, 3, 3, 1), (11, 2, 2, 1), (12, 3, 2, 2), (9, 5, 3, 3)]
 )

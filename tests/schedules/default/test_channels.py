@@ -60,7 +60,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 def test_filters_of_channels_and_their_gradients(case: Any, level: str) -> None:
@@ -204,7 +204,7 @@ FEW_FILTERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", FEW_FILTERS)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 def test_few_filters_that_lie_last_and_their_gradients(case: Any, level: str) -> None:
@@ -225,7 +225,6 @@ def test_few_filters_that_lie_last_share_vectors_of_pixels(channels: int, count:
     assert "y_sums[m, i, o, j] += y_rows[o, " in text
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize(("channels", "count", "taps"), [(3, 3, 5), (1, 2, 9), (5, 1, 3)])
 def test_few_filters_of_one_series(channels: int, count: int, taps: int, level: str) -> None:

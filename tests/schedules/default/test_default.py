@@ -228,7 +228,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_the_reference(name: str) -> None:
     """On the same numbers in any order of the tests: a sum of 210 000 that is nearly 0 has few right digits left."""

@@ -273,7 +273,6 @@ def differences(disparities: int, size: tuple[int, int], taps: int) -> tuple[lis
     return [one, two], te.compute(apart.shape, total, name="total")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("taps", [3, 7, 11])
 @pytest.mark.parametrize("target", ["host", "x86-64-v3"])
 def test_windows_over_differences_of_moved_images(taps: int, target: str) -> None:

@@ -35,7 +35,6 @@ def test_others_stay_where_they_are(why: str) -> None:
     assert "_part" not in stages(te.compute((rows, 40), body, name="y"))
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("level", ["", *OLDER])
 def test_bits_are_those_of_the_schedule_by_hand(level: str) -> None:
     x, s, w = te.placeholder((9, 5, 33), name="x"), te.placeholder((5, 33), name="s"), te.placeholder((33,), name="w")

@@ -58,7 +58,6 @@ def test_what_all_results_of_a_stage_are_made_of_is_stored_once() -> None:
     np.testing.assert_allclose(found, te.interpret(gradient, feeds), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("cut", [np.s_[:], np.s_[::2], np.s_[:, ::2], np.s_[:, :, ::2], np.s_[:, :, 10:40, 3:4]])
 def test_arrays_whose_last_axis_has_one_element(cut: Any) -> None:
     """The axis before it is the one along which vectors are read: unless something lies between its elements."""

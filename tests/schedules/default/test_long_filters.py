@@ -29,7 +29,6 @@ def filtered(spelling: str, dtype: str = "float32") -> tuple[list[te.Tensor], te
     return [x, w], te.compute((2, 3, LENGTH), bodies[spelling], name="y")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("spelling", ["where", "where, last", "zero", "clamp", "wrap"])
 def test_filters_and_their_gradients(spelling: str) -> None:
     inputs, y = filtered(spelling)

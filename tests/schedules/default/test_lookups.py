@@ -32,7 +32,6 @@ def sliced(channels: int, rows: int, columns: int, mode: str) -> tuple[list[te.T
     return [grid, guide], te.compute((channels, rows, columns), body, name="sliced")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("channels", "rows", "columns", "mode"), [(12, 9, 70, "clamp"), (17, 5, 131, "zero"), (40, 3, 64, "clamp")]
 )

@@ -257,7 +257,6 @@ def test_planes_that_share_most_of_their_arithmetic_are_not_cut_apart() -> None:
     assert np.abs(found - wanted).max() <= 1
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "place",
     [

@@ -50,7 +50,6 @@ def test_gradients_of_stencils_choose_nothing_along_the_middle_of_rows(mode: str
     assert cuts(dx, target) == [(str(edge), str(133 - edge))]
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
 def test_rows_of_unknown_length_are_loaded_as_they_lie_between_their_borders(mode: str, target: str) -> None:
@@ -76,7 +75,6 @@ def filtered(shape: tuple[Any, ...], taps: int, mode: str, *, sharp: bool = Fals
     return [x, g], f + 0.5 * (f - y) if sharp else y
 
 
-@pytest.mark.share(5)
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("mode", ["clamp", "reflect", "wrap"])
 @pytest.mark.parametrize("taps", [3, 5])
@@ -112,7 +110,7 @@ def test_long_windows_over_pixels_of_known_rows(mode: str) -> None:
     np.testing.assert_allclose(te.build(inputs, y)(*feeds), want, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS_HERE[-1:])
 @pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
 @pytest.mark.parametrize(("taps", "sharp"), [(3, True), (5, False), (7, False)])
@@ -128,7 +126,6 @@ def test_windows_over_pixels_of_unknown_rows(taps: int, sharp: bool, mode: str, 
         np.testing.assert_allclose(kernel(*feeds), want, rtol=1e-5, atol=1e-4, err_msg=str((height, width)))
 
 
-@pytest.mark.share(5)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("mode", ["zero", "clamp", "reflect", "wrap"])
 def test_borders_of_rows_shorter_than_they_are(mode: str, level: str) -> None:

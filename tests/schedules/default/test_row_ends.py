@@ -26,7 +26,7 @@ def rows(a: te.Tensor) -> te.Tensor:
     return te.compute((h - 2, w - 1), lambda y, x: made[y, x + 1] + made[y + 1, x + 1] + made[y + 2, x + 1], name="out")
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
 @pytest.mark.parametrize("width", [2, 9, 17, 37, 66])

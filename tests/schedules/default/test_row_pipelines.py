@@ -104,7 +104,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.share(10)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_and_gradients_are_those_of_the_reference(name: str, level: str) -> None:

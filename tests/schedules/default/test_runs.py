@@ -50,7 +50,6 @@ def test_drawn(data: st.DataObject) -> None:
     np.testing.assert_allclose(found, te.interpret(y, feeds), rtol=3e-7 * (terms + 4), atol=1e-6 * terms)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [

@@ -47,7 +47,6 @@ def program(combine: Combine, first: float = LOW, dtype: str = "float32", *, cho
     return t, v, te.compute((5, 6), element)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("combine", "chosen"), [(guarded, True), (plain, False), (of_least, False)])
 def test_values_and_gradients_are_those_of_the_reducer(combine: Combine, chosen: bool) -> None:
     t, v, outputs = program(combine, -LOW if combine is of_least else LOW, "float64", chosen=chosen)

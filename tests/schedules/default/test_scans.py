@@ -191,7 +191,6 @@ def test_steps_are_dropped_from_schedules_by_hand() -> None:
     np.testing.assert_array_equal(kernel(values), values.sum(0) * 2)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("shape", "axis"), [
     ((4096, 10), 1), ((1, 4096, 10), 2), ((4096, 1, 10), 2), ((4096, 10, 1), 1), ((2, 2048, 7), 2), ((1, 50, 512), 1),
     ((50, 1, 512), 0), ((3, 1, 1), 0), ((1, 1, 1), 2),
@@ -298,7 +297,6 @@ def diffusion(shape: tuple[int, ...], *, by_rows: bool = False) -> tuple[te.Tens
     return a, te.compute(shape, lambda *at: y[(3, *at)], name="last")
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("shape", "is_shared"), SHAPES)
 def test_long_steps_are_shared_out_among_threads(shape: tuple[int, ...], is_shared: bool) -> None:
     a, y = diffusion(shape)

@@ -41,7 +41,7 @@ def test_a_warp_and_its_gradients(side: int, channels: int) -> None:
     compare([*inputs, head], [y, *grads], [floats(channels, side, side), places, floats(*y.shape)])
 
 
-@pytest.mark.share(6)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("op", ["add", "max", "min", "mul"])
 @pytest.mark.parametrize("filled", [False, True])
 def test_blocks_of_points_are_combined_in_order(op: str, filled: bool) -> None:
@@ -121,7 +121,6 @@ def test_rows_that_are_long_are_not_written_out(shape: tuple[int, ...], axis: in
     np.testing.assert_allclose(kernel(np.zeros(shape, np.float32), numbers, g), want, atol=1e-3)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("filled", [False, True])
 @pytest.mark.parametrize(
     ("shape", "axis", "count", "dtype"),

@@ -95,7 +95,6 @@ def of_rows(kind: str, n: int, width: int) -> tuple[te.Tensor, te.Tensor]:
     return x, x / te.sqrt((x * x).sum(-1, keepdims=True) + 1e-6)
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS_HERE)
 @pytest.mark.parametrize("width", [2, 3, 5, 7])
 @pytest.mark.parametrize("kind", ["logsumexp", "softmax", "norm"])

@@ -75,7 +75,7 @@ def built(name: str, level: str, choices: dict[str, int], *, gradient: bool) -> 
         return list(te.build([x, head], outputs, target=level)(*feeds))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_bits_are_those_of_stages_computed_whole(name: str) -> None:
     gradient = name in WITH_GRADIENTS

@@ -101,7 +101,6 @@ def test_few_columns_are_stored_by_vectors_over_rows(columns: int, rows: int) ->
     np.testing.assert_allclose(te.build([x, w], y)(a, b), np.exp(a) @ b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("shape", [(2000, 50), (300, 400), (1000, 10), (5, 3000)])
 def test_a_matrix_by_one_column_is_read_once(shape: tuple[int, int]) -> None:
     """A table of a factor whose elements are used once takes longer than what it is for."""

@@ -32,7 +32,6 @@ def error(got: Any, array: np.ndarray[Any, Any], axes: tuple[int, ...]) -> float
     return float(np.abs(got / want - 1).max() / UNIT)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(("shape", "axes"), CASES)
 def test_sums_into_few_elements_keep_their_digits(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x, a = te.placeholder(shape, name="x"), np.abs(floats(*shape)) + 0.1
@@ -54,7 +53,6 @@ def test_so_do_sums_over_extents_that_are_not_known(shape: tuple[int, ...]) -> N
     assert error(te.evaluate(x.sum(axes), {x: a}), a, axes) <= 2 * LOST
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("shape", [(100_000, 10), (1_000_000,), (10, 100_000), (100, 100, 100)])
 def test_the_largest_element_of_a_spelled_out_softmax_over_all_axes(shape: tuple[int, ...]) -> None:
     """Its gradient is 1 less the sum of all the others, and 1 again: all digits are lost that the sum does not have."""
@@ -115,7 +113,6 @@ def test_blocks_of_a_sum_do_not_meet_infinite_neighbours() -> None:
     np.testing.assert_array_equal(te.evaluate(a @ b, {a: x, b: y}), want)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("rows", [slice(1, None), slice(33, None), slice(40, 41)])
 @pytest.mark.parametrize("columns", [slice(None), slice(17, None)])
 @pytest.mark.parametrize("size", [96, 100])
@@ -138,7 +135,7 @@ def test_products_under_a_triangle_of_the_result() -> None:
 WIDTHS = [2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 33]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("width", "dtype"), [
     *zip(WIDTHS, itertools.cycle(["float32", "int64"]), strict=False),
     *zip(WIDTHS, itertools.cycle(["int32", "float64"]), strict=False),
@@ -194,7 +191,6 @@ def test_no_loop_over_many_terms_asks_whether_it_has_come_to_the_end(terms: int,
         assert all(any("_r < 1" in line for line in lines[k - 6 : k]) for k in asked)  # vectors side by side, once
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("shape", [(3, 5003), (131, 1100), (7, 33), (2, 9, 131), (70_001,)])
 def test_what_rows_of_lanes_leave_over_counts_once(shape: tuple[int, ...]) -> None:
     """Its vectors begin before it: what they hold that was counted must not be counted again, not even an infinity."""

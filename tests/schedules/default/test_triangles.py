@@ -45,7 +45,6 @@ def _check(inputs: list[te.Tensor], outputs: list[te.Tensor], target: str) -> No
         np.testing.assert_allclose(ours, right, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("target", ["host", "x86-64-v3"])
 @pytest.mark.parametrize("name", TRIANGLES)
 def test_triangles_are_right(name: str, target: str) -> None:

@@ -15,7 +15,6 @@ CHANCE = np.random.default_rng(11)
 ROWS = [(1, 1), (3, 2), (5, 15), (4, 16), (2, 17), (7, 64), (9, 131), (1, 300)]
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64", "float64", "uint8"])
 def test_the_first_extreme_of_rows_of_unknown_length(dtype: str, level: str) -> None:
@@ -45,7 +44,6 @@ def test_the_first_extreme_of_no_values_is_at_0() -> None:
     assert second.shape == (0,)
 
 
-@pytest.mark.share(5)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float16", "uint8"])
 def test_recurrences_of_unknown_length(dtype: str, level: str) -> None:
@@ -75,7 +73,6 @@ def test_recurrences_of_unknown_length(dtype: str, level: str) -> None:
     assert "unrolled" in str(te.Schedule(results[0]).auto())
 
 
-@pytest.mark.share(5)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("mode", ["reflect", "wrap", "clamp"])
 @pytest.mark.parametrize("widths", [((1, 1), (2, 2)), ((0, 3), (5, 0))])
@@ -112,7 +109,6 @@ def test_a_row_longer_than_its_borders_goes_back_once_at_each_end() -> None:
     assert re.search(r"if \(maximum\(2 \* \(n - 1\), 1\) >= 4\) & \(maximum\(2 \* \(w - 1\), 1\) >= 8\):", text)
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("least", [{}, LOWEST])
 def test_windows_of_unknown_sizes(least: dict, level: str) -> None:
@@ -146,7 +142,6 @@ def test_what_is_read_beside_blocks_of_a_size_is_there_without_blocks(size: int)
     np.testing.assert_allclose(te.build([x], out)(given), size * np.cos(given[1 % size]), rtol=1e-12)
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize("lag", [1, 2, 5])
 def test_sums_over_what_a_size_leaves_empty(lag: int) -> None:
     """Differences of neighbors are a stage: of none Halide asks for the first one all the same."""
@@ -165,7 +160,6 @@ def test_sums_over_what_a_size_leaves_empty(lag: int) -> None:
             np.testing.assert_allclose(kernel(a, b), want, rtol=1e-12)
 
 
-@pytest.mark.share(3)
 @pytest.mark.parametrize("level", LEVELS_HERE[-2:])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_pictures_turned_round_find_their_place_once_for_many_pixels(dtype: str, level: str) -> None:
