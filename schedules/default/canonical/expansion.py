@@ -33,6 +33,7 @@ __all__ = ["expanded", "step_written_out", "windows_between_stages"]
 MOST_TERMS = 49
 MOST_PRODUCTS = 32  # terms that are products: of longer ones loops are as good
 MOST_OPERATIONS = 256
+MOST_OF_ONE = 8  # terms of a stage of one element: Halide follows a chain of constant places twice at each link
 TERMS_OF_STEP, MOST_OF_STEP = 8, 1500  # of a sum within the step of a scan; and nodes of its bodies
 MOST_GUARDED = 9  # products that a condition guards: each has what comes before it twice, as one rounding is kept
 COMBINE = {
@@ -172,6 +173,8 @@ def _terms_of(op: Compute) -> int:
     if not set(reduce.axes).isdisjoint(free_axes(guard)) and terms > MOST_GUARDED:
         return 0
     long = {a for a in op.axes if number(a.extent) != 1}
+    if not long and terms > MOST_OF_ONE:
+        return 0
     for read in op.reads:
         moved = long.intersection(free_axes(read.indices))
         if not around and (reads_of(read.indices) or (moved and moved != long)):
