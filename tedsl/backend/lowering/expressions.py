@@ -29,7 +29,7 @@ from tedsl.backend.lowering.constants import Constants
 from tedsl.backend.scalars.casts import cast, truncate
 from tedsl.backend.scalars.int_math import divides_by, quotient_by, remainder_by
 from tedsl.backend.scalars.intrinsics import DEEP, EMIT, constant_power
-from tedsl.backend.scalars.types import Expr as Halide, const
+from tedsl.backend.scalars.types import Expr as Halide, const, unbounded
 from tedsl.lang.dtypes import INT32, INT64, UINT32, UINT64, DType, integer_bounds
 from tedsl.lang.expr import SIZE_MAX, Apply, Axis, Const, Expr, Fn, Read, Var
 from tedsl.lang.extents import number
@@ -49,6 +49,13 @@ UNBOUNDED = RING | {Fn.BITAND, Fn.BITOR, Fn.BITXOR, Fn.FLOORDIV, Fn.MOD}
 ORDER = frozenset({Fn.LT, Fn.LE, Fn.GT, Fn.GE})
 CHOICES = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP, Fn.SELECT})
 SEEN = RING | CHOICES | {Fn.FLOORDIV, Fn.MOD}  # what Halide's simplifier knows of integers
+# How often an operation is made of an operand, about, and how large a tree of operations at constant places may be:
+# see `Scalars._kept_small`.
+COPIES = {
+    **dict.fromkeys((Fn.ADD, Fn.SUB, Fn.MUL, Fn.DIV, Fn.NEG, Fn.ABS, Fn.SQRT, Fn.CAST, Fn.TERM, Fn.ROUNDED), 1),
+    **dict.fromkeys((*ORDER, *CHOICES, Fn.EQ, Fn.NE, Fn.RELU, Fn.AND, Fn.OR, Fn.NOT), 3),
+}  # fmt: skip
+COPIES_OF_FUNCTION, MOST_WRITTEN_OUT = 12, 256
 _BY_CONSTANT = {Fn.FLOORDIV: quotient_by, Fn.MOD: remainder_by}
 ROOM = 1 << 30  # of a term, beside which there is room in int32 for what is moved
 ROOM_OF_64 = 1 << 60  # of what Halide may add up, beside one another
@@ -82,7 +89,7 @@ class Scalars:
     place in the row of all elements, and their number. `ranges`: of extents. `held`: the dimensions of reads in which
     more is computed than is needed. `product`: marks one that is added with one rounding. `idle`: dimensions along
     which all elements are the same. `windows`: stages of which a part is there at a time, and the dimensions along
-    which it moves.
+    which it moves. `written`: the operations of stages of one element, which may be written out where they are read.
     """
 
     def __init__(
@@ -92,8 +99,10 @@ class Scalars:
         product: Callable[[Halide, str], Halide] | None = None,
         idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}), facts: Facts | None = None,
         windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
+        written: Mapping[Tensor, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._facts = facts
+        self._written = written
         self._windows = windows
         self._read = read
         self._idle = idle
@@ -108,6 +117,7 @@ class Scalars:
         self._mixed: dict[Expr, bool] = {}
         self._ranges: Known = dict(ranges)
         self._depths: dict[Expr, int] = {}
+        self._sizes: dict[Expr, int] = {}  # of values at constant places
         self._constants = constants
 
     def bind(self, node: Expr, value: Halide) -> None:
@@ -132,8 +142,34 @@ class Scalars:
                 stack.extend(reversed(missing))
             else:
                 stack.pop()
-                self._values[node] = self._value_of(node)
+                self._values[node] = self._kept_small(node, self._value_of(node))
         return self._values[root]
+
+    def _kept_small(self, node: Expr, value: Halide) -> Halide:
+        """A value; Halide is told nothing of one that it would write out as a large tree.
+
+        What stands at one place it takes for its own bounds, and substitutes these in what is made of it if it counts
+        fewer than ten variables: of elements at constant places none. Each link of a chain that takes the one before
+        twice would double them.
+        """
+        size = self._written_out(node)
+        is_large = size > MOST_WRITTEN_OUT and not node.dtype.is_bool
+        self._sizes[node] = 1 if is_large else size
+        return unbounded(value, node.dtype) if is_large else value
+
+    def size(self, node: Expr) -> int:
+        """The operations of a value at one place, written out as a tree; 0 of one that a loop or size changes."""
+        return self._sizes.get(node, 0)
+
+    def _written_out(self, node: Expr) -> int:
+        if isinstance(node, Const):
+            return 1
+        if isinstance(node, Read):
+            return self._written.get(node.tensor, 1) if all(map(_is_at_one_place, node.indices)) else 0
+        sizes = [self.size(a) for a in node.args] if isinstance(node, Apply) else []
+        if not isinstance(node, Apply) or not all(sizes):
+            return 0
+        return 1 + COPIES.get(node.fn, COPIES_OF_FUNCTION) * sum(sizes)
 
     def _value_of(self, node: Expr) -> Halide:
         if isinstance(node, Const):
@@ -401,6 +437,12 @@ def _clipped_before(node: Apply) -> Expr | None:
         return None
     bounds = (Const(float(low), x.dtype), Const(float(high), x.dtype))
     return Apply(Fn.CLIP, (x, *bounds), x.dtype)
+
+
+def _is_at_one_place(index: Expr) -> bool:
+    """Whether an index is always the same: also along an axis of one element."""
+    nodes = topological(index)
+    return all(isinstance(n, (Const, Apply)) or (isinstance(n, Axis) and number(n.extent) == 1) for n in nodes)
 
 
 def _shifted(value: Halide) -> Halide:

@@ -221,6 +221,7 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     scope = ctx.scalars(axes)
     place = dims[::-1]
     values = [ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components]
+    ctx.written.update((op.output(k), size) for k in components if (size := scope.size(op.bodies[k])))
     if are_places(op):
         values = [_opaque(v) for v in values]
     values = list(map(ctx.after_checks, values))

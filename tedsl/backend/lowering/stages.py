@@ -21,7 +21,7 @@ from tedsl.backend.lowering.expressions import Scalars
 from tedsl.backend.lowering.indices import row_of, unread
 from tedsl.backend.lowering.names import identifier
 from tedsl.backend.scalars.intrinsics import EMIT
-from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits
+from tedsl.backend.scalars.types import Expr as Halide, bits_of, from_bits, unbounded
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Axis, Expr, Fn, Read, Var
 from tedsl.lang.intervals import Known, Range
@@ -129,6 +129,7 @@ class Context:
         self.held = held
         self.windows = windows
         self.idle: Mapping[Tensor, frozenset[int]] = {}
+        self.written: dict[Tensor, int] = {}  # how many operations stages of one element are, written out
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes, or at one place in the row of all elements."""
@@ -174,7 +175,7 @@ class Context:
         return Scalars(
             read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants,
             row_of=self._row_read, held=self.held, product=self.product, idle=self.idle, facts=facts,
-            windows=self.windows,
+            windows=self.windows, written=self.written,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:
@@ -230,7 +231,7 @@ class Context:
             return value ^ self.unknown_zero()
         if dtype not in ("float32", "float64"):  # narrower ones are held in these, or only compared
             return value
-        return from_bits(hl.memoize_tag(bits_of(value, dtype)), dtype)
+        return unbounded(value, dtype)
 
     def updated(self, values: Sequence[Halide], old: Sequence[Halide]) -> Halide:
         """The right side of an update of several components, all computed before any is stored.

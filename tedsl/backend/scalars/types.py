@@ -18,7 +18,7 @@ from tedsl.backend.scalars.notes import Notes
 __all__ = [
     "FLOATS", "INTEGERS", "SIGNED", "TYPES", "UNSIGNED", "Expr", "as_float64", "at_most", "bits_of", "const",
     "copy_sign", "f64", "for_halves", "for_opencl", "from_bits", "has_halves", "horner", "is_for_opencl", "is_nan",
-    "literal_value", "magnitude", "narrow_value", "negate", "width",
+    "literal_value", "magnitude", "narrow_value", "negate", "unbounded", "width",
 ]  # fmt: skip
 
 Expr: TypeAlias = Any  # hl.Expr: the wheel has no type stubs
@@ -155,6 +155,18 @@ def bits_of(x: Expr, dtype: str) -> Expr:
 def from_bits(u: Expr, dtype: str) -> Expr:
     """The float with the given bit pattern."""
     return hl.reinterpret(TYPES[dtype], u)
+
+
+def unbounded(x: Expr, dtype: str) -> Expr:
+    """The same value, of whose range Halide knows nothing more than its dtype; no instruction comes of it.
+
+    It takes nothing for known of what another kind of number is made of by its bits, and does not see through a tag.
+    """
+    if dtype in FLOATS:
+        return from_bits(hl.memoize_tag(bits_of(x, dtype)), dtype)
+    bits = max(width(dtype), 32)
+    whole = hl.cast(hl.Int(bits), x)
+    return hl.cast(TYPES[dtype], hl.reinterpret(hl.Int(bits), hl.memoize_tag(hl.reinterpret(hl.Float(bits), whole))))
 
 
 def as_float64(x: Expr, dtype: str) -> Expr:
