@@ -28,6 +28,7 @@ from tedsl.analysis.canceling import canceling
 from tedsl.analysis.messages import sent_back
 from tedsl.analysis.scaled_sums import ScaledSums, scaled_sums
 from tedsl.lang.border_text import Said, reads_beyond
+from tedsl.lang.collecting import collected_later
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Axis, Expr, Read
 from tedsl.lang.keywords import own_arguments
@@ -72,10 +73,11 @@ def differentiate(
     asked = None if inputs is None else floats(inputs, "inputs")
     rules = rules_of(override, fdiff)
     program = outside_step((*outputs, *_tensors_in(head)), asked or (), "differentiate")
-    if program is None:
-        gradients = _Reverse(outputs, asked, heads, rules, fdiff).run()
-    else:
-        gradients = _of_step(program, outputs, asked, head, rules, fdiff)
+    with collected_later():
+        if program is None:
+            gradients = _Reverse(outputs, asked, heads, rules, fdiff).run()
+        else:
+            gradients = _of_step(program, outputs, asked, head, rules, fdiff)
     if not isinstance(inputs, Tensor):
         return gradients
     single = gradients[0]

@@ -24,6 +24,7 @@ from tedsl.backend.calling.signature import KernelParts, KernelSignature
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.executable import Shared
 from tedsl.backend.sequence.restored import executable_for
+from tedsl.lang.collecting import collected_later
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
 
@@ -111,8 +112,9 @@ def made_kernel(program: Compilation) -> Kernel:
 
 def _kernel(request: BuildRequest) -> Kernel:
     """The kernel for a request; what its calls need is compiled by the first of them."""
-    adding = accumulating_for(request)
-    found = settled(request, is_adding=adding is not None)
+    with collected_later():
+        adding = accumulating_for(request)
+        found = settled(request, is_adding=adding is not None)
     found.donations.check(request.fed, request.options.on_hazard)
     places = {**request.alias, **{p: k for k, p in found.donations.taken.items()}}
     signature = KernelSignature(

@@ -310,7 +310,8 @@ class Apply(Expr):
 
     def __new__(cls, fn: Fn, args: tuple[Expr, ...], dtype: DType) -> Apply:
         key = (cls, id(fn), id(dtype), *map(id, args))
-        node: Apply | None = _known(key)
+        entry = _INTERNED.get(key)
+        node: Apply | None = None if entry is None else entry()
         if node is None:
             made = object.__new__(cls)
             _give_dtype(made, dtype)
@@ -373,16 +374,27 @@ class Read(Expr):
     indices: tuple[Expr, ...]
 
     def __new__(cls, tensor: Tensor, indices: tuple[Expr, ...]) -> Read:
-        indices = tuple([unmarked(index) for index in indices])
-        key = (cls, id(tensor), _ids(indices))
-        node: Read | None = _known(key)
+        indices = tuple([i if i.is_weak or i.dtype is not INT32 else unmarked(i) for i in indices])
+        key = (cls, id(tensor), *map(id, indices))
+        entry = _INTERNED.get(key)
+        node: Read | None = None if entry is None else entry()
         if node is None:
-            fields = {"tensor": tensor, "indices": indices, "children": indices}
-            node = _interned(key, _new(cls, tensor.dtype, _below=None, **fields))
+            made = object.__new__(cls)
+            _give_dtype(made, tensor.dtype)
+            _give_tensor(made, tensor)
+            _give_indices(made, indices)
+            _give_places(made, indices)
+            _give_below_read(made, None)
+            node = _interned(key, made)
         return node
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return Read(self.tensor, children)
+
+
+_give_tensor, _give_indices, _give_places, _give_below_read = (
+    _giver(Read, name) for name in ("tensor", "indices", "children", "_below")
+)
 
 
 class Reduce(Expr):

@@ -23,6 +23,7 @@ from tedsl.backend.host.phases import Spent, counting
 from tedsl.backend.lowering.natives import is_native
 from tedsl.backend.lowering.pipeline import Lowered
 from tedsl.backend.scheduling.halide_words import loop_nest_text
+from tedsl.lang.collecting import collected_later
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.expr import Expr, Var
 from tedsl.lang.locks import cached_property
@@ -136,7 +137,7 @@ class LoadedVariant(Variant):
 def compile_variant(source: VariantSource) -> Variant:
     """Lower, schedule and compile; or load what was compiled before, in this process or another."""
     program, form = source.program, source.form
-    with counting() as phases:
+    with counting() as phases, collected_later():
         begin, key = time.perf_counter(), key_of(program, form)
         kept = recall(key)
         if kept is not None:

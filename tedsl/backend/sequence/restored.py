@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tedsl.analysis.sizes import known_shape
-from tedsl.backend.compiling.collecting import collected_later
+from tedsl.lang.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import key_of_program
 from tedsl.backend.compiling.executable import BoxView, CompiledKernel, Executable, KernelStep, StepPlan

@@ -19,7 +19,7 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import OneCall
 from tedsl.backend.arguments.layouts import LARGEST
-from tedsl.backend.compiling.collecting import collected_later
+from tedsl.lang.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import keeping_meanwhile
 from tedsl.backend.compiling.executable import (
