@@ -2,7 +2,7 @@
 
 Each program has its own process: answers of index inversion are kept by structure, and a second layer of the same
 form costs almost nothing. The time is the process's own, which others on the machine do not lengthen. What a process
-pays once, loading the modules and sympy, is left out: the second is a figure of its own in `benchmarks.overhead`.
+pays once, loading the modules, is left out: the second is a figure of its own in `benchmarks.overhead`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import tedsl as te
-from autodiff.integers.algebra import diagonalized
 from tedsl import ops
 
 __all__ = ["PROGRAMS", "seconds", "warm"]
@@ -92,9 +91,8 @@ PROGRAMS: dict[str, tuple[Program, float]] = {
 
 
 def warm() -> None:
-    """Load what any gradient needs, and sympy, which the first index that is no axis alone asks."""
+    """Load what any gradient needs."""
     te.differentiate(te.placeholder((), name="s") * 1.0)
-    diagonalized([[2, 3]], 2)
 
 
 def seconds(name: str) -> float:

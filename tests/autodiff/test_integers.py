@@ -9,8 +9,9 @@ from itertools import pairwise, product
 
 import sympy
 from hypothesis import given, settings, strategies as st
+from sympy.polys.matrices import DomainMatrix, normalforms
 
-from autodiff.integers.algebra import diagonalized, independent_rows, triangular_basis
+from autodiff.integers.algebra import _diagonalized, _triangular, diagonalized, independent_rows, triangular_basis
 from autodiff.integers.budget import Budget
 from autodiff.integers.linear import Linear, ceiling, floordiv, linear, mod, symbol
 from autodiff.integers.polyhedra import KnownInequalities, eliminated
@@ -50,6 +51,15 @@ def test_smith_form(drawn: tuple[list[list[int]], int]) -> None:
     assert all(e >= 0 for e in d)
 
 
+@given(st.tuples(st.integers(1, 4), st.integers(1, 4)).flatmap(lambda k: matrices(*k)))
+def test_smith_forms_are_those_of_sympy(a: list[list[int]]) -> None:
+    """Programs do not change with who makes the forms: not the diagonal alone, U and V are the same."""
+    d, u, v = normalforms.smith_normal_decomp(DomainMatrix(a, (len(a), len(a[0])), sympy.ZZ))
+    diagonal = tuple(int(row[i]) for i, row in enumerate(d.to_list()[: len(a[0])]))
+    found = _diagonalized(tuple(map(tuple, a)), len(a[0]))
+    assert found == (tuple(map(tuple, u.to_list())), diagonal, tuple(map(tuple, v.to_list())))
+
+
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 3)).filter(lambda k: k[0] >= k[1])
 
 
@@ -79,6 +89,20 @@ def test_triangular_basis_spans_the_same_lattice(drawn: tuple[list[list[int]], l
     assert all(e.is_Integer for e in change)
     assert abs(change.det()) == 1
     assert sympy.Matrix(a) * change == sympy.Matrix(found)
+
+
+@given(LATTICES)
+def test_hermite_forms_are_those_of_sympy(drawn: tuple[list[list[int]], list[int]]) -> None:
+    """It works from the last row up and sets pivots from the last column on: both are turned round, twice."""
+    a, order = drawn[0], drawn[1][: len(drawn[0][0])]
+    found = _triangular(tuple(map(tuple, a)), tuple(order))
+    arranged = [*(i for i in range(len(a)) if i not in order), *reversed(order)]
+    theirs = normalforms.hermite_normal_form(DomainMatrix([a[i] for i in arranged], (len(a), len(order)), sympy.ZZ))
+    rows = dict(zip(arranged, (row[::-1] for row in theirs.to_list()), strict=True))
+    if any(i >= len(rows[r]) or not rows[r][i] for i, r in enumerate(order)):
+        assert found is None
+    else:
+        assert found == tuple(tuple(map(int, rows[i])) for i in range(len(a)))
 
 
 @given(st.tuples(st.integers(1, 5), st.integers(1, 3)).flatmap(lambda k: matrices(*k)))

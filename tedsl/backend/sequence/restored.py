@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tedsl.analysis.sizes import known_shape
-from tedsl.lang.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import key_of_program
 from tedsl.backend.compiling.executable import BoxView, CompiledKernel, Executable, KernelStep, StepPlan
@@ -21,6 +20,7 @@ from tedsl.backend.sequence.cutting import cut_program, is_apart, is_routine, le
 from tedsl.backend.sequence.found_kernel import FoundKernel
 from tedsl.backend.sequence.saved_form import SavedProgram, boxed, keep_cut, layouts_of, numbered, recall_cut
 from tedsl.backend.sequence.steps import Steps
+from tedsl.lang.collecting import collected_later
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Scan, Tensor
 

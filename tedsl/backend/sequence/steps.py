@@ -19,7 +19,6 @@ from tedsl.analysis.hazards import Hazard
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.arguments.blocks import OneCall
 from tedsl.backend.arguments.layouts import LARGEST
-from tedsl.lang.collecting import collected_later
 from tedsl.backend.compiling.compilation import Compilation
 from tedsl.backend.compiling.disk_cache import keeping_meanwhile
 from tedsl.backend.compiling.executable import (
@@ -40,6 +39,7 @@ from tedsl.backend.sequence.runner import Chain, Placing, is_compact
 from tedsl.backend.sequence.saved_form import SavedProgram, keep_cut, saved_program
 from tedsl.backend.sequence.temporaries_in_inputs import Lender
 from tedsl.backend.sequence.workers import compile_apart, may_compile_apart
+from tedsl.lang.collecting import collected_later
 from tedsl.lang.locks import cached_property
 from tedsl.lang.tensor import Tensor
 

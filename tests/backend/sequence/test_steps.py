@@ -13,8 +13,8 @@ import pytest
 
 import tedsl as te
 from schedules.default import assuming
-from tedsl.lang.collecting import collected_later
 from tedsl.backend.compiling.forms import COMPACT
+from tedsl.lang.collecting import collected_later
 from tests.arrays import floats
 from tests.backend.sequence.networks import N, check_an_infinite_weight, convolutions, dense, layers, same, small
 
