@@ -29,6 +29,7 @@ from tedsl.lang.traverse import conjuncts, free_axes, reads_of, substitute_all, 
 
 __all__ = [
     "ReadCheck", "Status", "checked_as", "checked_in_part", "has_given_checks", "holds", "read_checks", "read_to_check",
+    "refuse_present_steps",
 ]  # fmt: skip
 
 Status = Literal["safe", "guarded", "run"]
@@ -89,6 +90,26 @@ def read_checks(op: Operation) -> tuple[ReadCheck, ...]:
             _Deciding(site, scopes.setdefault(site.axes, Facts(site.axes))).check() for site in sites_of(op)
         )
     return done
+
+
+def refuse_present_steps(op: Scan) -> None:
+    """ValueError where the body reads a step of its own that is not computed by then, whatever the sizes are."""
+    scopes: dict[tuple[Axis, ...], Facts] = {}
+    for site in sites_of(op):
+        facts = scopes.setdefault(site.axes, Facts(site.axes))
+        if _is_ahead(site, facts) and not (deciding := _Deciding(site, facts)).is_safe():
+            raise deciding.not_yet("")
+
+
+def _is_ahead(site: Site, facts: Facts) -> bool:
+    """Whether a scan reads its own present or a coming step wherever it reads, which is wrong for every size."""
+    if site.step is None:
+        return False
+    ahead = facts.form(site.index) - facts.form(site.step)
+    ahead = ahead * -1 if site.reverse else ahead
+    if ahead.is_constant and ahead.constant < 0:  # most are: `t - 1`, of which conditions say nothing
+        return False
+    return facts.proves(ahead, site.guard) and not facts.refutes(site.guard)
 
 
 def holds(check: ReadCheck, index: Expr, guard: Expr, facts: Facts) -> bool:
@@ -174,12 +195,17 @@ class _Deciding:
             answers[key] = self._status()
         return ReadCheck(site, self.lower, self.upper, answers[key])
 
+    def is_safe(self) -> bool:
+        """Whether it is in bounds at every point."""
+        return self._is_empty() or self._fits_numerically() or self._holds(TRUE)
+
     def _status(self) -> Status:
         if self._holds(TRUE):
             return "safe"
         if self.site.guard is not TRUE and self._holds(self.site.guard):
             return "guarded"
-        self._refuse_present_step()
+        if _is_ahead(self.site, self.facts):
+            raise self.not_yet("")
         decided = self._enumerated() if self._is_small() else self._tried_at_corners()
         return decided or "run"
 
@@ -212,17 +238,7 @@ class _Deciding:
                 return False
         return False
 
-    def _refuse_present_step(self) -> None:
-        """A scan that reads its own present or a coming step wherever it reads is wrong for every size."""
-        site = self.site
-        if site.step is None:
-            return
-        index = self.facts.form(site.index)
-        ahead = self.facts.form(self.lower) - index if site.reverse else index - self.facts.form(self.upper)
-        if self.facts.proves(ahead - 1, site.guard) and not self.facts.refutes(site.guard):
-            raise self._not_yet("")
-
-    def _not_yet(self, at: str) -> ValueError:
+    def not_yet(self, at: str) -> ValueError:
         """That a step is read before it is computed."""
         site = self.site
         side, sign = ("later", "+") if site.reverse else ("earlier", "-")
@@ -319,7 +335,7 @@ class _Deciding:
     ) -> NoReturn:
         site = self.site
         if site.along is not None:
-            raise self._not_yet(f", at {', '.join(f'{name} = {here}' for name, here in point.items())}")
+            raise self.not_yet(f", at {', '.join(f'{name} = {here}' for name, here in point.items())}")
         extent = int(site.extent.value) if isinstance(site.extent, Const) else site.extent
         overrun = Overrun(
             site.op, site.tensor, site.dim, site.index, value, extent, dict(point), low, high,

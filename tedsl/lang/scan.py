@@ -29,7 +29,9 @@ from tedsl.lang.titles import titled
 if TYPE_CHECKING:
     from tedsl.lang.annotations import Element
 
-__all__ = ["scan"]
+__all__ = ["CHECKS", "scan"]
+
+CHECKS: list[Callable[[Scan], object]] = []  # what refuses a scan that was defined; packages above know more of it
 
 
 @overload
@@ -89,6 +91,8 @@ def scan(
         traced = replace(traced, states=tuple(replace(s, name=n) for s, n in zip(traced.states, own, strict=True)))
         names = own
     made, places = scan_of(text, traced.steps, traced.states, bool(reverse), names, what)
+    for check in CHECKS:
+        check(made)
     results: list[Tensor] = []
     for state in traced.states:
         there = places[state.tensor]

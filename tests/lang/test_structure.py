@@ -52,7 +52,7 @@ def best(sign: int = 1) -> Any:
 
 def running(reverse: bool = False, start: float = 0.0) -> te.Tensor:
     a, _ = pair()
-    return te.scan((4,), lambda y, t: te.select(t == 0, start, a[t] + y[t]), reverse=reverse)
+    return te.scan((4,), lambda y, t: te.select(t == 0, start, a[t] + y[(t + 2) % 4]), reverse=reverse)
 
 
 def scattered(op: str = "add", init: bool = False, modulus: int = 3) -> te.Tensor:
