@@ -232,7 +232,7 @@ class _Writer:
         if (said := said_at(node)) is not None:
             tensor, places, mode = said
             within = Row((Name(self.names.of(tensor)), Fenced(_listed([self.math(i) for i in places]), "[", "]")))
-            return Script(within, below=Word(mode)), ATOM
+            return Script(within, below=Word(mode if isinstance(mode, str) else ", ".join(mode))), ATOM
         if isinstance(node, Read):
             return self.indexed(node.tensor, node.indices), ATOM
         if isinstance(node, Reduce):

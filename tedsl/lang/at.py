@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tedsl.lang import functions as fn
@@ -27,25 +27,27 @@ class At:
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
 
-    def __call__(self, *indices: Any, mode: str = "error") -> Item:
+    def __call__(self, *indices: Any, mode: str | Sequence[str] = "error") -> Item:
         """The element at `indices`, which may lie outside: `mode` is error, zero, clamp, reflect or wrap.
 
-        Of fewer indices than axes the others are whole, as in `x[i]`. As in np.pad, where zero is "constant" and clamp
-        is "edge"; `tedsl.lang.borders` has the other words for them.
+        It is one for all indices, or a sequence with one for each. Of fewer indices than axes the others are whole, as
+        in `x[i]`. As in np.pad, where zero is "constant" and clamp is "edge"; `tedsl.lang.borders` has the other words
+        for them.
         """
         x = self._tensor
         if len(indices) == 1 and isinstance(indices[0], tuple):
             indices = indices[0]
-        mode = border_of(mode, f"{x.name}.at", allowed=tuple(_BOUNDARY))
+        modes = _modes_of(mode, len(indices), x)
         if 0 < len(indices) < x.ndim:
-            found: Item = x._methods["slice_outside"](x, indices, mode)
+            found: Item = x._methods["slice_outside"](x, indices, modes)
             return found
         if len(indices) != x.ndim:
             raise ValueError(
                 f"{x.name}.at at {user_location()}: expected {x.ndim} indices for {x!r}, found {len(indices)}"
             )
-        exprs = tuple(x._index(d, item) if mode == "error" else _outside(x, item) for d, item in enumerate(indices))
-        return _BOUNDARY[mode](x, exprs)  # type: ignore[return-value]
+        pairs = enumerate(zip(indices, modes, strict=True))
+        exprs = tuple(x._index(d, item) if m == "error" else _outside(x, item) for d, (item, m) in pairs)
+        return _element(x, exprs, modes)  # type: ignore[return-value]
 
     def __getitem__(self, items: Any) -> Updates:
         return Updates(self._tensor, items if isinstance(items, tuple) else (items,))
@@ -137,22 +139,32 @@ def _remainder(index: Expr, period: Expr) -> Expr:
     return _signed(index) % period
 
 
-def _zero(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
+def _modes_of(mode: Any, count: int, x: Tensor) -> tuple[str, ...]:
+    """The border of each index."""
+    is_one = not isinstance(mode, (tuple, list))
+    words = [
+        border_of(word, f"{x.name}.at", allowed=("error", "zero", *_BORDERS)) for word in ([mode] if is_one else mode)
+    ]
+    if not is_one and len(words) != count:
+        raise ValueError(
+            f"{x.name}.at at {user_location()}: mode: expected one for all indices, or one for each of the {count}, "
+            f"found {mode!r:.60}"
+        )
+    return tuple(words * count if is_one else words)
+
+
+def _element(tensor: Tensor, indices: tuple[Expr, ...], modes: tuple[str, ...]) -> Expr:
     inside: Expr = TRUE
-    indices = tuple(map(_signed, indices))
-    for index, extent in zip(indices, tensor.extents, strict=True):
-        if _inside(index, extent):
-            continue
-        inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
-    return fn.select(inside, Read(tensor, indices), fn.convert(0, tensor.dtype))
-
-
-def _each(rule: Callable[[Any, Any], Any]) -> Callable[[Tensor, tuple[Expr, ...]], Expr]:
-    def read(tensor: Tensor, indices: tuple[Expr, ...]) -> Expr:
-        pairs = zip(indices, tensor.extents, strict=True)
-        return Read(tensor, tuple(i if _inside(i, n) or _is_next(tensor, i) else rule(i, n) for i, n in pairs))
-
-    return read
+    places: list[Expr] = []
+    for index, extent, mode in zip(indices, tensor.extents, modes, strict=True):
+        if mode == "zero":
+            index = _signed(index)
+            if not _inside(index, extent):
+                inside = fn.logical_and(inside, fn.logical_and(index >= 0, index < extent))
+        elif mode != "error" and not _inside(index, extent) and not _is_next(tensor, index):
+            index = _BORDERS[mode](index, extent)
+        places.append(index)
+    return fn.select(inside, Read(tensor, tuple(places)), fn.convert(0, tensor.dtype))
 
 
 def _is_next(state: Tensor, index: Expr) -> bool:
@@ -196,10 +208,3 @@ _BORDERS: dict[str, Callable[[Any, Any], Any]] = {"clamp": _clamp, "reflect": _r
 def brought_inside(index: Any, extent: Any, mode: str) -> Any:
     """An index that lies within the extent, by clamp, reflect or wrap."""
     return _BORDERS[mode](index, extent)
-
-
-_BOUNDARY: dict[str, Callable[[Tensor, tuple[Expr, ...]], Expr]] = {
-    "error": Read,
-    "zero": _zero,
-    **{mode: _each(rule) for mode, rule in _BORDERS.items()},
-}

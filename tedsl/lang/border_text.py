@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tedsl.lang.at import brought_inside, mirrored_once
 from tedsl.lang.dtypes import INT32
 from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
 from tedsl.lang.tensor import Tensor
+from tedsl.lang.traverse import conjuncts
 
 __all__ = ["Said", "parts_as_said", "reads_beyond", "said_at"]
 
-Said = tuple[Tensor, tuple[Expr, ...], str]
+Said = tuple[Tensor, tuple[Expr, ...], str | tuple[str, ...]]
 
 
 def said_at(node: Expr) -> Said | None:
-    """The tensor, the indices and the mode of `at` that make this very node; None of others."""
+    """The tensor, the indices and the mode of `at`, or one for each index, that make this very node; None of others."""
     read, modes = node, tuple(_PLACES)
     if isinstance(node, Apply) and node.fn is Fn.SELECT and isinstance(node.args[2], Const):
         read, modes = node.args[1], ("zero",)
@@ -26,10 +27,30 @@ def said_at(node: Expr) -> Said | None:
         is_new = mode == "zero" or any(p is not i for p, i in zip(places, read.indices, strict=True))
         if is_new and all(p.dtype.is_integer for p in places) and read.tensor.at(*places, mode=mode) is node:
             return read.tensor, places, mode
+    if len(read.indices) > 1:
+        said = _said_of_each(read, [] if node is read else conjuncts(node.children[0]))
+        if len({*said[2]}) > 1 and read.tensor.at(*said[1], mode=said[2]) is node:
+            return said
     places = tuple(map(_under_mirrors, read.indices, read.tensor.extents))
     if node is read and any(p is not i for p, i in zip(places, read.indices, strict=True)):
         return read.tensor, tuple(map(_reflected, places, read.tensor.extents)), "reflect"
     return None
+
+
+def _said_of_each(read: Read, conditions: Sequence[Expr]) -> tuple[Tensor, tuple[Expr, ...], tuple[str, ...]]:
+    """A read with the mode of each index: zero where a condition is that it is not below 0."""
+    places: list[Expr] = []
+    modes: list[str] = []
+    for index, extent in zip(read.indices, read.tensor.extents, strict=True):
+        for mode, under in _PLACES.items():
+            place = under(index)
+            if place is not index and place.dtype.is_integer and brought_inside(place, extent, mode) is index:
+                break
+        else:
+            place, mode = index, "zero" if any(c is (index >= 0) for c in conditions) else "error"
+        places.append(place)
+        modes.append(mode)
+    return read.tensor, tuple(places), tuple(modes)
 
 
 def reads_beyond(nodes: Iterable[Expr]) -> dict[Read, Said]:

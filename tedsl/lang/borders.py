@@ -28,7 +28,7 @@ _SYMMETRIC = (
     "; 'reflect' has the last element once, 'symmetric' twice: te.pad(x, width, mode='symmetric') has it, or mirror "
     "the index by k = te.maximum(i, -1 - i), and read x[te.minimum(k, 2 * n - 1 - k)]"
 )
-_SEVERAL = "; one word holds for all axes: move the index of another one yourself, as te.clip(i, 0, n - 1) or i % n"
+_SEVERAL = "; one word holds for all axes here, x.at(i, j, mode=('reflect', 'wrap')) takes one for each index"
 
 
 def border_of(word: object, what: str, name: str = "mode", allowed: Sequence[str] = BORDERS) -> str:

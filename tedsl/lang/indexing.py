@@ -70,12 +70,13 @@ def getitem(x: Tensor, items: tuple[Any, ...]) -> Tensor:
     )
 
 
-def slice_outside(x: Tensor, indices: tuple[Any, ...], mode: str) -> Tensor:
+def slice_outside(x: Tensor, indices: tuple[Any, ...], modes: tuple[str, ...]) -> Tensor:
     """`x.at(i, mode=...)` of the first indices: the elements of the other axes there."""
-    if mode == "error":
+    if {*modes} == {"error"}:
         return getitem(x, indices)
     _expanded(x, indices)
-    return tensor_of(x.extents[len(indices) :], lambda *axes: x.at(*indices, *axes, mode=mode), f"{x.name}_slice")
+    all_modes = modes + ("error",) * (x.ndim - len(modes))
+    return tensor_of(x.extents[len(indices) :], lambda *axes: x.at(*indices, *axes, mode=all_modes), f"{x.name}_slice")
 
 
 def parsed(x: Tensor, items: tuple[Any, ...]) -> list[Dim]:

@@ -166,7 +166,7 @@ def _pieces(node: Expr, names: dict[Expr, str], style: Style) -> list[Piece]:
     if (said := said_at(node)) is not None:
         tensor, places, mode = said
         listed = _listed([_index(place, style) for place in places])
-        return [f"{style.names.of(tensor)}.at(", *listed, f", mode='{mode}')"]
+        return [f"{style.names.of(tensor)}.at(", *listed, f", mode={mode!r})"]
     if isinstance(node, Read):
         return _read(node, style)
     if isinstance(node, Reduce):

@@ -29,6 +29,18 @@ def test_the_text_makes_the_same_node(mode: str, rows: Any, columns: Any) -> Non
     te.compute((6, 5), body)
 
 
+@given(st.tuples(MODES | st.just("error"), MODES), SHIFTS, SHIFTS)
+def test_the_text_of_a_mode_for_each_index_makes_the_same_node(modes: Any, rows: Any, columns: Any) -> None:
+    def body(i: Any, j: Any) -> Any:
+        node = X.at(rows(i), columns(j), mode=modes)
+        assert eval(str(node), {"te": te, "x": X, "i": i, "j": j}) is node
+        return X[i, j]
+
+    te.compute((6, 5), body)
+    said = str(te.compute((6, 5), lambda i, j: X.at(i // 2 - 1, 2 * j - 3, mode=modes)).op.bodies[0])
+    assert f"mode={modes if modes[0] != modes[1] else modes[0]!r}" in said
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -52,6 +64,7 @@ def test_formulas_say_the_border_and_shared_parts_are_those_of_the_text() -> Non
     assert "minimum" not in text
     assert "&" not in text
     assert text.count("mode='zero'") == 8  # not that of k = 0
-    assert r"x\left[ i-1,\,j \right]_{\text{clamp}}" in te.display.latex(
-        te.compute((6, 5), lambda i, j: X.at(i - 1, j, mode="clamp"))
-    )
+    for mode, told in (("clamp", "clamp"), (("clamp", "wrap"), "clamp, wrap")):
+        assert rf"x\left[ i-1,\,j+1 \right]_{{\text{{{told}}}}}" in te.display.latex(
+            te.compute((6, 5), lambda i, j, mode=mode: X.at(i - 1, j + 1, mode=mode))
+        )

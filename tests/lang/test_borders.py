@@ -101,6 +101,6 @@ def test_a_word_that_is_nearly_one(word: str, meant: str) -> None:
 
 
 def test_what_is_no_word_at_all() -> None:
-    for wrong in (None, 3, ["clamp"], np.zeros(3), "?"):
+    for wrong in (None, 3, ["mirror"], np.zeros(3), "?"):
         with pytest.raises(ValueError, match=r"mode must be one of error, zero \(.*reflect, wrap \(.*\); found"):
             x.at(0, mode=wrong)

@@ -32,6 +32,22 @@ def test_two_dimensions(mode: str) -> None:
     np.testing.assert_array_equal(te.interpret(y, {x: a}), np.pad(a, ((2, 4), (5, 5)), PAD[mode]))
 
 
+@pytest.mark.parametrize("rows", [*PAD, "error"])
+@pytest.mark.parametrize("columns", PAD)
+def test_a_mode_for_each_index(rows: str, columns: str) -> None:
+    x, a = te.placeholder((3, 4), "float64", name="x"), np.arange(12.0).reshape(3, 4)
+    above = 0 if rows == "error" else 2
+    y = te.compute((3 + 2 * above, 14), lambda i, j: x.at(i - above, j - 5, mode=(rows, columns)))
+    padded = np.pad(np.pad(a, ((above, above), (0, 0)), PAD.get(rows, "edge")), ((0, 0), (5, 5)), PAD[columns])
+    np.testing.assert_array_equal(te.interpret(y, {x: a}), padded)
+    np.testing.assert_array_equal(te.evaluate(y, {x: a}), padded)
+    (adjoint,) = te.differentiate((y * y).sum(), [x])
+    np.testing.assert_allclose(te.evaluate(adjoint, {x: a}), te.interpret(adjoint, {x: a}), rtol=1e-12)
+    np.testing.assert_array_equal(
+        te.interpret(x.at(-1, mode=[columns]), {x: a}), np.pad(a, ((1, 0), (0, 0)), PAD[columns])[0]
+    )
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
 @pytest.mark.parametrize("mode", PAD)
 def test_indices_of_every_integer_dtype(mode: str, dtype: str) -> None:
