@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from linecache import getline
 from types import FrameType
 
 from tedsl.lang.errors import user_frame
 
-__all__ = ["element_of_array", "free_name"]
+__all__ = ["array_read_there", "element_of_array", "free_name"]
 
 _NAMES = ("b", "a", "v", "w", "other", "values", "second")
 
 
 def element_of_array(index: object) -> str:
     """How an element of an array is read at an index: `w = te.constant(w), then w[c]`, w being the one array there."""
-    frame = user_frame()
-    used = set(_used(frame))
-    arrays = {name for name in used if _is_array(_value(frame, name))}
-    name = arrays.pop() if len(arrays) == 1 else ""
-    made = name or _other_than(used)
+    name = array_read_there()
+    made = name or _other_than(set(_used(user_frame())))
     return f"{made} = te.constant({name or 'array'}), then {made}[{index}]"
+
+
+def array_read_there() -> str:
+    """The name of the one array of NumPy that the line reads elements of, or else that the function has; or nothing."""
+    frame = user_frame()
+    arrays = {name for name in _used(frame) if _is_array(_value(frame, name))}
+    line = getline(frame.f_code.co_filename, frame.f_lineno)
+    read = {name for name in arrays if re.search(rf"\b{re.escape(name)}\s*\[", line)}
+    found = read or arrays
+    return found.pop() if len(found) == 1 else ""
 
 
 def free_name() -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from tedsl.lang import functions as fn
 from tedsl.lang.at import At
+from tedsl.lang.captured import array_read_there
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import BOTTOM, DTYPE_NAMES, INT32, DType
 from tedsl.lang.errors import user_location
@@ -564,6 +565,14 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __int__(self) -> NoReturn:
         self._refuse_number("int32")
 
+    def __index__(self) -> NoReturn:
+        name = self.name if self.name.isidentifier() else "x"
+        raise TypeError(
+            f"{self!r} has no number while the program is written, at {user_location()}: elements of a list are "
+            f"te.constant([...])[{name}], and a loop of so many rounds is a te.scan of as many as there may be, whose "
+            f"steps from {name} on keep what they find"
+        )
+
     def _refuse_number(self, dtype: str) -> NoReturn:
         raise TypeError(
             f"{self!r} has no number while the program is written, at {user_location()}: te.evaluate computes it, "
@@ -577,17 +586,16 @@ class Tensor(Operators["Tensor"], Rich, RichFormula):
     def __array__(self, dtype: object = None, copy: object = None, **_: object) -> NoReturn:
         """NumPy asks for an array of a dtype where that is called on a tensor: np.float32(x)."""
         name = self.name if self.name.isidentifier() else "x"
+        places = (
+            f"elements of an array of NumPy at these places are te.constant({array_read_there() or 'array'})[{name}], "
+            f"those of np.eye(c) te.ops.one_hot({name}, c); "
+        )
         out = f"leave np.asarray and np.array out, {name} is a tensor; "
         cast = f"{self._converted(dtype)} converts them, " if str(dtype) in DTYPE_NAMES else out
         raise TypeError(
-            f"{self!r} has no elements while the program is written, at {user_location()}: {cast}te.evaluate computes "
+            f"{self!r} has no elements while the program is written, at {user_location()}: "
+            f"{places if self.dtype.is_integer else ''}{cast}te.evaluate computes "
             "them, te.stack([a, b, ...]) puts several into one, te.hstack too, in place of np.c_ and np.r_"
-            + (
-                ""
-                if not self.dtype.is_integer
-                else f"; for an array at these places, te.constant(array)[{self.name}] "
-                f"or, of np.eye(n), te.ops.one_hot({self.name}, n)"
-            )
         )
 
     __dlpack__ = __dlpack_device__ = __array__  # what torch.tensor(x) asks for

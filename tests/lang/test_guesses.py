@@ -631,3 +631,25 @@ def test_reductions_of_one_element_are_that_element(name: str) -> None:
     one = te.placeholder((), name="one")
     assert te.evaluate(getattr(te, name)(one), {one: np.float32(3)}) == 3
     assert te.compute((2,), lambda i: te.sum(one, axis=te.reduce_axis(4))).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (lambda k: A[k], "at these places are te.constant(A)[k], those of np.eye(c) te.ops.one_hot(k, c); leave"),
+        (lambda k: np.asarray(A[k, 0]) + np.ones(3), "are te.constant(A)[k], those"),
+        (lambda k: [1.0, 2.0][k], "elements of a list are te.constant([...])[k], and a loop of so many rounds is a te"),
+        (lambda k: list(range(k)), "rounds is a te.scan of as many as there may be, whose steps from k on keep what"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_places_in_arrays_that_are_no_tensors(written: Callable[[Any], Any], text: str, shape: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(text)):
+        te.jit(written)(np.zeros(shape, "int64"))
+
+
+def test_what_the_hint_for_places_and_rounds_says_works() -> None:
+    found = te.jit(lambda k: te.constant(A)[k].sum() + te.constant([1.0, 2.0])[k])(np.array(1))
+    assert found == A[1].sum() + 2
+    rounds = lambda n: te.scan((6,), lambda u, t: te.select(t == 0, 1.0, te.select(t > n, u[t - 1], u[t - 1] * 2)))[5]  # noqa: E731
+    assert te.jit(rounds)(np.array(3)) == 8
