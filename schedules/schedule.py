@@ -256,10 +256,10 @@ class Schedule(Rich):
             raise TypeError(f"s.diff at {user_location()}: expected a te.Schedule, found {type(other).__name__}")
         return difference(self._start() if other is None else other.plan, self.plan, is_start=other is None)
 
-    def compare(self, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Any:
+    def compare(self, other: Schedule, feeds: Mapping[Any, Any], **options: Any) -> Any:
         """Run both in turns on the same arrays: their seconds, results that differ, and loops that differ.
 
-        `feeds` are the arrays by their inputs, `{image: picture}`, as `te.evaluate` takes them.
+        `feeds` are the arrays by their inputs or by names of these, `{image: picture}`, as `te.evaluate` takes them.
         `options` are those of `te.build`, and `sizes=` for extents that no input carries.
         """
         if not isinstance(other, Schedule):
@@ -268,11 +268,6 @@ class Schedule(Rich):
             raise ScheduleError(
                 f"s.compare, at {user_location()}: expected a schedule of the same tensors, "
                 f"{', '.join(t.name for t in self.outputs)}, found one of {', '.join(t.name for t in other.outputs)}"
-            )
-        if not isinstance(feeds, Mapping):
-            raise TypeError(
-                f"s.compare at {user_location()}: feeds maps inputs to arrays, {{image: picture}}, found "
-                f"{type(feeds).__name__}"
             )
         return import_module(COMPARISON).compare_schedules(self, other, feeds, **options)
 

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from schedules.schedule import Schedule
+from tedsl.analysis.arrays.feeds import as_feeds
 from tedsl.analysis.pointwise import Array
 from tedsl.backend.build import build
 from tedsl.backend.calling.kernel import Kernel
 from tedsl.backend.compiling.samples import inputs_of
 from tedsl.lang.dataclass import dataclass
+from tedsl.lang.errors import user_location
 from tedsl.lang.rich import Rich
-from tedsl.lang.tensor import Constant, Tensor
+from tedsl.lang.tensor import Constant
 
 __all__ = ["Comparison", "ResultDifference", "compare_schedules"]
 
@@ -93,18 +95,22 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def compare_schedules(mine: Schedule, other: Schedule, feeds: Mapping[Tensor, Any], **options: Any) -> Comparison:
+def compare_schedules(mine: Schedule, other: Schedule, feeds: Mapping[Any, Any], **options: Any) -> Comparison:
     """Both schedules built, run on the same arrays and timed by turns; `options` are those of `te.build`."""
     sizes = options.pop("sizes", None)
-    outputs = list(mine.outputs)
-    inputs = [t for t in inputs_of(outputs) if t in feeds or not isinstance(t.op, Constant)]
-    missing = [t.name for t in inputs if t not in feeds]
+    outputs, what = list(mine.outputs), f"s.compare at {user_location()}"
+    needed = [t for t in inputs_of(outputs) if not isinstance(t.op, Constant)]
+    if not isinstance(feeds, Mapping):
+        told = ", ".join(f"{t.name!r}: array" for t in needed)
+        raise TypeError(f"{what}: feeds maps inputs to arrays, {{{told}}}, found {type(feeds).__name__}")
+    given = as_feeds(feeds, outputs, what)
+    missing = [t.name for t in needed if t not in given]
     if missing:
         raise ValueError(
-            f"s.compare: expected an array for every input, found none for {', '.join(missing)}; give "
-            f"feeds={{{missing[0]}: array}}"
+            f"{what}: expected an array for every input, found none for {', '.join(missing)}; give "
+            f"feeds={{{missing[0]!r}: array}}"
         )
-    arrays = [feeds[t] for t in inputs]
+    inputs, arrays = list(given), list(given.values())
     kernels = [build(inputs, outputs, schedule=s, **options) for s in (mine, other)]
     results = [[np.array(a) for a in kernel(*arrays, sizes=sizes)] for kernel in kernels]
     pairs = [(_timed(kernels[0], arrays, sizes), _timed(kernels[1], arrays, sizes)) for _ in range(ROUNDS)]

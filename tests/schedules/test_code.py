@@ -169,8 +169,13 @@ def test_two_schedules_side_by_side() -> None:
     assert s.compare(s, feeds).is_same
     assert "the same bits" in str(s.compare(s.copy(), feeds))
     assert "<table" in found._repr_html_()
-    with pytest.raises(ValueError, match="found none for B"):
+    assert s.compare(other, {"B": arrays[1], inputs[0]: arrays[0]}).results == found.results
+    with pytest.raises(ValueError, match=r"found none for B; give feeds=\{'B': array\}"):
         s.compare(other, {inputs[0]: arrays[0]})
+    with pytest.raises(TypeError, match=r"maps inputs to arrays, \{'A': array, 'B': array\}, found list"):
+        s.compare(other, arrays)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no input named 'C', but 'A', 'B'"):
+        s.compare(other, {"C": arrays[0]})
     with pytest.raises(te.ScheduleError, match="expected a schedule of the same tensors, D, found one of C"):
         s.compare(te.Schedule(C), feeds)
 
