@@ -14,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 from functools import reduce
 from inspect import Signature, signature
+from itertools import compress
 from operator import add
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from autodiff import differentiate
+from tedsl.analysis.arrays.nests import map_leaves, map_nest, underscored
 from tedsl.backend.build import build
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.dtypes import as_dtype, dtype_of_array
@@ -36,14 +38,15 @@ from tedsl.ops.explaining import OpExplanation
 from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_stepped, init, update
 from tedsl.ops.op import Op, op
-from tedsl.ops.optimizer_options import OPTIONS, at_rate, check_bound, check_made, check_options, rate_of, written
+from tedsl.ops.optimizer_options import OPTIONS, check_bound, check_made, check_options, written
+from tedsl.ops.optimizer_parts import KEPT, Parts, has_optimizers
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.purity import called, with_called_parts
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.derivatives import value_and_grad
 from tedsl.ops.transforms.function import name_of
-from tedsl.ops.transforms.records import closed
+from tedsl.ops.transforms.records import closed, opened
 
 __all__ = [
     "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",
@@ -51,6 +54,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
+Optimizers: TypeAlias = "Optimizer | Mapping[str, Any] | Sequence[Any]"  # of all parameters, or of parts of them
 
 
 def _stepped(shape: Any, element: Callable[..., tuple[Any, ...]], *old: te.Tensor) -> tuple[te.Tensor, ...]:
@@ -392,27 +396,12 @@ def _checked(state: Any) -> State:
     return state
 
 
-def _of_another(optimizer: Optimizer, found: str) -> ValueError:
+def _of_another(optimizer: Parts, found: str) -> ValueError:
     return ValueError(
         f"train_step at {user_location()}: the state is one of another optimizer: {found}, but "
         f"{brief(repr(optimizer), 120)} keeps {', '.join(optimizer.slots) or 'nothing'}; begin with "
         "step.start(state.params)"
     )
-
-
-def _is_optimizer(given: Any) -> bool:
-    return hasattr(given, "step") and hasattr(given, "slots") and not isinstance(given, type)
-
-
-def _optimizer(given: Any) -> Optimizer:
-    """What was given as the optimizer; refused where it is none."""
-    if not _is_optimizer(given):
-        found = (
-            f"the class {given.__name__}; make one, {given.__name__}()" if isinstance(given, type) else f"{given!r:.60}"
-        )
-        raise refuse("optim.train_step", f"optimizer: expected one as optim.Adam(1e-2), found {found}")
-    made: Optimizer = given
-    return made
 
 
 @dataclass(eq=False)
@@ -428,7 +417,7 @@ class TrainStep:
     data: tuple[te.Tensor, ...]
     results: tuple[te.Tensor, ...]  # the loss, and what was asked for beside it
     several: bool
-    optimizer: Optimizer
+    optimizers: Parts
     _spare: tuple[Any, ...] = field(default=(), repr=False)
     _newest: State | None = field(default=None, repr=False)
     _arrays: tuple[Any, ...] = field(default=(), repr=False)  # of the newest
@@ -445,7 +434,9 @@ class TrainStep:
             if p.shape != a.shape:
                 raise ValueError(f"{what}: {p.name}: expected {p.shape}, found {a.shape}")
         slots = tuple(
-            np.zeros(a.shape, widened_float(dtype_of_array(a)).numpy) for a in arrays for _ in self.optimizer.slots
+            np.zeros(a.shape, widened_float(dtype_of_array(a)).numpy)
+            for a, (own, _) in zip(arrays, self.optimizers.of(self.params.nest), strict=True)
+            for _ in own.slots
         )
         return State(self.params.nested(arrays), slots, 0)
 
@@ -453,14 +444,14 @@ class TrainStep:
         """The loss of the data, given in order or by name, and the state one step further."""
         state, count = _checked(state), len(self.params.tensors)
         old = (*self.params.listed(state.params, "train_step: the state"), *state.slots)
-        if isinstance(state.slots, dict) or len(old) != count * (1 + len(self.optimizer.slots)):
-            raise _of_another(self.optimizer, f"it keeps {len(state.slots)} arrays for {count} parameters")
+        kept = sum(len(own.slots) for own, _ in self.optimizers.of(self.params.nest))
+        if isinstance(state.slots, dict) or len(old) != count + kept:
+            raise _of_another(self.optimizers, f"it keeps {len(state.slots)} arrays for {count} parameters")
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
         values = [np.empty(t.shape, str(t.dtype)) for t in self.results]
-        rate = rate_of(self.optimizer)
-        given = [*map(without_record, self._given(data, named)), *old, np.array(state.steps + 1, "int32")]
-        self.kernel(*given, *([] if rate is None else [without_record(rate)]), out=(*values, *out))
+        given = [*self._given(data, named), *old, np.array(state.steps + 1, "int32"), *_arrays(self.optimizers.rates)]
+        self.kernel(*map(without_record, given), out=(*values, *out))
         self._spare, self._arrays = old, out
         self._newest = State(self.params.nested(out[:count]), out[count:], state.steps + 1)
         return tuple(values) if self.several else values[0], self._newest
@@ -470,7 +461,7 @@ class TrainStep:
         names = [t.name for t in self.data]
         found = {**dict(zip(names, data)), **named}
         if len(data) + len(named) != len(names) or found.keys() != set(names):
-            raise _of_other_data("", names, data, named, self.optimizer)
+            raise _of_other_data("", names, data, named, self.optimizers)
         return [found[name] for name in names] if named else list(data)
 
     def _check(self, state: State, old: tuple[Any, ...]) -> None:
@@ -494,11 +485,11 @@ class FunctionStep(Rich):
     """
 
     def __init__(
-        self, f: Callable[..., Any], optimizer: Optimizer, *, has_aux: bool, clip: float | None, **worth: Any
+        self, f: Callable[..., Any], optimizers: Parts, *, has_aux: bool, clip: float | None, **worth: Any
     ) -> None:
         derived = value_and_grad(f, has_aux=has_aux).function
 
-        def step(params: Any, slots: Any, rate: Any, /, *data: Any, **named: Any) -> Any:
+        def step(params: Any, slots: Any, rates: Any, /, *data: Any, **named: Any) -> Any:
             try:
                 value, gradients = derived(closed(params, True), *data, **named)
             except KeyError as error:
@@ -509,30 +500,38 @@ class FunctionStep(Rich):
                 raise AttributeError(
                     f"{error}: a state from te.load has dicts for dataclasses, unless told by te.load(path, like=state)"
                 ) from error
-            count, kept = (slots["count"] + 1).named("count"), _tensors(params)
-            own = list(zip(*(_tensors(slots[name]) for name in optimizer.slots), strict=True)) or [()] * len(kept)
-            given = at_rate(optimizer, rate), kept, _tensors(gradients), own, count, clip
-            news = called(_advanced, given)
-            first, *rest = (_refilled(params, column) for column in zip(*news, strict=True))
-            return value, first, {"count": count, **dict(zip(optimizer.slots, rest, strict=True))}
+            count, places = (slots["count"] + 1).named("count"), optimizers.at(rates).of(params)
+            owns = [own for own, leaf in places if isinstance(leaf, te.Tensor)]
+            kept = _kept(optimizers, places, slots)
+            news = called(_advanced, (owns, _tensors(params), _tensors(gradients), kept, count, clip))
+            columns: dict[str, list[te.Tensor]] = {name: [] for name in optimizers.slots}
+            for own, (_, *new) in zip(owns, news, strict=True):
+                for name, slot in zip(own.slots, new, strict=True):
+                    columns[name].append(slot)
+            rest = {name: _refilled(slots[name], column) for name, column in columns.items()}
+            return value, _refilled(params, [new for new, *_ in news]), {"count": count, **rest}
 
         step.__name__ = f"step_of_{name_of(f)}"
         unspoken = _as_parameters_of(f, step)
-        self.function, self.optimizer, self._run = f, optimizer, jit(with_called_parts(step), **worth)
+        self.function, self.optimizers, self._run = f, optimizers, jit(with_called_parts(step), **worth)
         self._run.signature.unspoken, self._run.signature.is_last = unspoken, True
         self._run.signature.label = f"train_step of {name_of(f)}"
         self.options = {"has_aux": has_aux, "clip": clip, **worth}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return made_again(
-            f"train_step of {name_of(self.function)}", _function_step, self.function, self.optimizer, self.options
+            f"train_step of {name_of(self.function)}",
+            _function_step,
+            self.function,
+            self.optimizers,
+            self.options,
         )
 
     def __deepcopy__(self, memo: object) -> FunctionStep:  # as of a function
         return self
 
     def __repr__(self) -> str:
-        return f"train_step({name_of(self.function)}, {self.optimizer})"
+        return f"train_step({name_of(self.function)}, {self.optimizers})"
 
     def explain(self) -> OpExplanation:
         """What was compiled, and for which shapes."""
@@ -545,19 +544,20 @@ class FunctionStep(Rich):
         _, arrays = numbered(first, "start")
         if not arrays:
             raise refuse("optim.train_step", f"start: expected a nest with arrays of floats, found {params!r:.60}")
-        slots = {name: each_leaf(first, zeros_for) for name in self.optimizer.slots}
+        self.optimizers.of(first)  # also those that keep nothing are refused here, where they are for other parameters
+        slots = {name: opened(self.optimizers.each(first, _zeros_of(name))) for name in self.optimizers.slots}
         return State(first, {"count": as_array(_COUNT(arrays[0])), **slots}, 0)
 
     def __call__(self, state: State, *data: Any, **named: Any) -> tuple[Any, State]:
         """The value of the function (with has_aux, and what comes beside it), and the state one step further."""
         state = _checked(state)
-        if not isinstance(state.slots, dict) or state.slots.keys() != {"count", *self.optimizer.slots}:
+        if not isinstance(state.slots, dict) or state.slots.keys() != {"count", *self.optimizers.slots}:
             kept = [k for k in state.slots if k != "count"] if isinstance(state.slots, dict) else []
-            raise _of_another(self.optimizer, f"it keeps {', '.join(kept) or 'nothing'}")
+            raise _of_another(self.optimizers, f"it keeps {', '.join(kept) or 'nothing'}")
         with unrecorded():
-            rate = without_record(rate_of(self.optimizer))
+            rates = map_nest(self.optimizers.rates, without_record)
             try:
-                value, params, slots = self._run(state.params, state.slots, rate, *data, **named)
+                value, params, slots = self._run(state.params, state.slots, rates, *data, **named)
             except TypeError:
                 self._check_data(data, named)
                 raise
@@ -573,7 +573,12 @@ class FunctionStep(Rich):
             taken.bind(None, *data, **named)
         except TypeError:
             names = list(taken.parameters)[1:]
-            raise _of_other_data(name_of(self.function), names, data, named, self.optimizer) from None
+            raise _of_other_data(name_of(self.function), names, data, named, self.optimizers) from None
+
+
+def _zeros_of(slot: str) -> Callable[[Optimizer, Any], Any]:
+    """What an optimizer keeps for an array before the first step: None where it has no such slot."""
+    return lambda own, leaf: zeros_for(leaf) if slot in own.slots else None
 
 
 def program_of(step: FunctionStep) -> Op:
@@ -599,12 +604,12 @@ def _as_parameters_of(f: Callable[..., Any], step: Callable[..., Any]) -> frozen
 
 
 def _of_other_data(
-    of: str, names: Sequence[str], data: Sequence[Any], named: Mapping[str, Any], optimizer: Optimizer
+    of: str, names: Sequence[str], data: Sequence[Any], named: Mapping[str, Any], optimizers: Parts
 ) -> TypeError:
     """What is said of data that a step does not take."""
     was = [*(str(_kind(a)) for a in data), *(f"{name}=" for name in named)]
     options = [name for name in named if name in OPTIONS and name not in names]
-    hint = f"; {options[0]} is an option of the optimizer: optim.{brief(repr(optimizer))}" if options else ""
+    hint = f"; {options[0]} is an option of the optimizer: {brief(repr(optimizers))}" if options else ""
     return TypeError(
         f"train_step at {user_location()}: the step{of and f' of {of}'} takes a state and "
         f"{', '.join(names) or 'no data'}, found {', '.join(was) or 'no data'}{hint}"
@@ -630,8 +635,8 @@ def _missing(error: KeyError, params: Any, name: str) -> Exception:
     )
 
 
-def _function_step(f: Callable[..., Any], optimizer: Optimizer, options: dict[str, Any]) -> FunctionStep:
-    return FunctionStep(f, optimizer, **options)
+def _function_step(f: Callable[..., Any], optimizers: Parts, options: dict[str, Any]) -> FunctionStep:
+    return FunctionStep(f, optimizers, **options)
 
 
 # The number 0 as an array of the framework that it is given an array of.
@@ -640,14 +645,14 @@ _COUNT = jit(lambda x: te.zeros((), "int32"))
 
 @overload
 def train_step(
-    loss: Any, params: Any, data: Sequence[te.Tensor], optimizer: Optimizer, *, clip: float | None = None,
+    loss: Any, params: Any, data: Sequence[te.Tensor], optimizer: Optimizers, *, clip: float | None = None,
     target: str = "host", opt: str = "default", memory: int | str | None = None,
 ) -> TrainStep: ...  # fmt: skip
 
 
 @overload
 def train_step(
-    loss: Callable[..., Any], params: Optimizer | None = None, *, optimizer: Optimizer | None = None,
+    loss: Callable[..., Any], params: Optimizers | None = None, *, optimizer: Optimizers | None = None,
     clip: float | None = None, has_aux: bool = False, target: str = "host", opt: str = "default",
     memory: int | str | None = None,
 ) -> FunctionStep: ...  # fmt: skip
@@ -658,7 +663,7 @@ def train_step(
     hint="it has clip=, has_aux=, target=, opt=, memory=; learning rates are of the optimizer, as optim.Adam(lr=0.1)",
 )
 def train_step(
-    loss: Any, params: Any = None, data: Sequence[te.Tensor] = (), optimizer: Optimizer | None = None, *,
+    loss: Any, params: Any = None, data: Sequence[te.Tensor] = (), optimizer: Optimizers | None = None, *,
     clip: float | None = None, has_aux: bool = False, target: str = "host", opt: str = "default",
     memory: int | str | None = None,
 ) -> Any:  # fmt: skip
@@ -667,13 +672,15 @@ def train_step(
     `train_step(f, optimizer=Adam(1e-2))`: f(params, *data) gives the loss of nested parameters, as for
     te.value_and_grad. `train_step(loss, params, data, optimizer)`: the loss is a 0-rank tensor, or a sequence of it and
     others to be returned with it (an accuracy); params (a nest of sequences, dicts and dataclasses) and data are
-    placeholders. clip bounds the norm of all gradients together; opt and memory are those of te.build.
+    placeholders. `optimizer={"w": AdamW(1e-2), "b": SGD(0.1), "c": None}`: parts of the parameters have their own, and
+    None stands for what stays as it is. clip bounds the norm of all gradients together; opt and memory are
+    those of te.build.
     """
     worth = {"opt": opt, "memory": memory}
     if clip is not None:
         check_bound("te.ops.optim.train_step", "clip", clip)
     if callable(loss) and not isinstance(loss, te.Tensor):
-        if optimizer is None and (_is_optimizer(params) or isinstance(params, type)):
+        if optimizer is None and has_optimizers(params):
             params, optimizer = None, params
         if optimizer is None or params is not None or data:
             raise refuse(
@@ -681,17 +688,17 @@ def train_step(
                 "of a function, expected train_step(f, optimizer=Adam(1e-2)); parameters "
                 f"and data are given to start() and to the step, found {each_leaf(params, _kind)!r:.60}",
             )
-        return FunctionStep(loss, _optimizer(optimizer), has_aux=has_aux, clip=clip, **worth)
+        return FunctionStep(loss, Parts(optimizer), has_aux=has_aux, clip=clip, **worth)
     if optimizer is None or params is None:
         raise refuse("optim.train_step", "expected train_step(loss, params, data, optimizer), found no optimizer")
-    return _step_of_tensors(loss, params, data, _optimizer(optimizer), clip, target, worth)
+    return _step_of_tensors(loss, params, data, Parts(optimizer), clip, target, worth)
 
 
 def _step_of_tensors(
     loss: Any,
     given: Any,
     data: Sequence[te.Tensor],
-    optimizer: Optimizer,
+    optimizers: Parts,
     clip: float | None,
     target: str,
     worth: dict[str, Any],
@@ -703,26 +710,50 @@ def _step_of_tensors(
     nest = Parameters(given, f"te.ops.optim.train_step at {user_location()}")
     params = nest.tensors
     count = te.placeholder((), "int32", name="count")
-    own = [
-        [te.placeholder(p.shape, widened_float(p.dtype), name=f"{p.name}_{s}") for s in optimizer.slots] for p in params
+    rates = map_leaves(optimizers.rates, "lr", _placeholder_of_rate, underscored)
+    owns = [own for own, _ in optimizers.at(rates).of(nest.nest)]
+    kept = [
+        [te.placeholder(p.shape, widened_float(p.dtype), name=f"{p.name}_{s}") for s in own.slots]
+        for p, own in zip(params, owns, strict=True)
     ]
-    rate = rate_of(optimizer)
-    rates = [] if rate is None else [te.placeholder((), str(as_dtype(rate.dtype)), name="lr")]
-    used = optimizer if rate is None else at_rate(optimizer, *rates)
-    news = _advanced(used, params, list(differentiate(results[0], params)), own, count, clip)
-    inputs = [*data, *params, *(slot for slots in own for slot in slots), count, *rates]
+    news = _advanced(owns, params, list(differentiate(results[0], params)), kept, count, clip)
+    inputs = [*data, *params, *(slot for slots in kept for slot in slots), count, *_arrays(rates)]
     outputs = [*results, *(new for new, *_ in news), *(slot for _, *slots in news for slot in slots)]
     kernel = build(inputs, outputs, target=target, name="train_step", **worth)
-    return TrainStep(kernel, nest, tuple(data), tuple(results), several, optimizer)
+    return TrainStep(kernel, nest, tuple(data), tuple(results), several, optimizers)
+
+
+def _placeholder_of_rate(rate: Any, name: str) -> te.Tensor | None:
+    return None if rate is None else te.placeholder((), str(as_dtype(rate.dtype)), name=name)
+
+
+def _arrays(rates: Any) -> list[Any]:
+    return [rate for rate in leaves(rates) if rate is not None]
+
+
+def _kept(optimizers: Parts, places: Sequence[tuple[Any, Any]], slots: Any) -> list[list[te.Tensor]]:
+    """What is kept for each parameter, in the order of the slots of its optimizer."""
+    columns = {name: leaves(closed(slots[name], True)) for name in optimizers.slots}
+    kept = []
+    for k, (own, leaf) in enumerate(places):
+        if isinstance(leaf, te.Tensor):
+            found = {name: column[k] for name, column in columns.items() if isinstance(column[k], te.Tensor)}
+            if found.keys() != set(own.slots):
+                raise _of_another(optimizers, f"for a part it keeps {', '.join(found) or 'nothing'}")
+            kept.append([found[name] for name in own.slots])
+    return kept
 
 
 def _advanced(
-    optimizer: Optimizer, params: Sequence[te.Tensor], grads: Sequence[te.Tensor], slots: Sequence[Sequence[te.Tensor]],
-    count: te.Tensor, clip: float | None,
+    optimizers: Sequence[Optimizer], params: Sequence[te.Tensor], grads: Sequence[te.Tensor],
+    slots: Sequence[Sequence[te.Tensor]], count: te.Tensor, clip: float | None,
 ) -> list[tuple[te.Tensor, ...]]:  # fmt: skip
     """For each parameter its new value, then its new slots."""
-    grads = grads if clip is None else clip_by_global_norm(grads, clip)
-    return [optimizer.step(p, g, own, count) for p, g, own in zip(params, grads, slots, strict=True)]
+    if clip is not None:
+        moved = [own is not KEPT for own in optimizers]
+        clipped = iter(clip_by_global_norm(list(compress(grads, moved)), clip))
+        grads = [next(clipped) if is_moved else g for is_moved, g in zip(moved, grads, strict=True)]
+    return [own.step(p, g, held, count) for own, p, g, held in zip(optimizers, params, grads, slots, strict=True)]
 
 
 def _tensors(nest: Any) -> list[te.Tensor]:

@@ -44,8 +44,8 @@ def _is_from_zero(value: Any) -> bool:
 
 
 _OF_PARTS = (
-    "; it is one for all parameters: where they differ each part has an optimizer of its own, as params['w'], state_w "
-    "= opt_w.update(params['w'], grads['w'], state_w), see docs/differentiating.md"
+    "; it is one for all parameters: where they differ each part has an optimizer of its own, as optimizer={'w': "
+    "optim.AdamW(0.1), 'b': optim.SGD(0.01)} of train_step, see docs/differentiating.md"
 )
 Check = Callable[[Any], bool]
 Option = tuple[str, Check, str, Check]  # its kind in words, whether a value is of it, its range in words, and whether

@@ -22,6 +22,7 @@ __all__ = [
     "Parameters",
     "as_array",
     "as_parameters",
+    "check_keys",
     "each_leaf",
     "in_order",
     "numbered",
@@ -76,7 +77,7 @@ def _fill(nest: Any, given: Any, name: str, what: str, found: dict[int, Any]) ->
     if isinstance(nest, int):
         found[nest] = given
     elif isinstance(nest, dict):
-        _check_keys(nest, given, name, what)
+        check_keys(nest, given, name, what)
         for key, inner in nest.items():
             _fill(inner, given[key], subscripted(name, key, False), what, found)
     else:
@@ -88,12 +89,13 @@ def _fill(nest: Any, given: Any, name: str, what: str, found: dict[int, Any]) ->
             _fill(inner, part, subscripted(name, k, False), what, found)
 
 
-def _check_keys(nest: Mapping[Any, Any], given: Any, name: str, what: str) -> None:
+def check_keys(nest: Mapping[Any, Any], given: Any, name: str, what: str, of: str = "array", hint: str = "") -> None:
     if not isinstance(given, Mapping):
         raise TypeError(f"{what}: {name}: expected a dict with {_names(nest)}, found {type(given).__name__}")
     for key in nest:
         if key not in given:
-            raise ValueError(f"{what}: {_inner(name)}no array for parameter {key!r}, found those for {_names(given)}")
+            found = f"found those for {_names(given)}{hint}"
+            raise ValueError(f"{what}: {_inner(name)}no {of} for parameter {key!r}, {found}")
     for key in given:
         if key not in nest:
             raise ValueError(f"{what}: {_inner(name)}{key!r} is none of the parameters, which are {_names(nest)}")
@@ -173,7 +175,7 @@ def in_order(nest: Any, given: Any, what: str, name: str) -> list[Any]:
                 raise TypeError(f"{what}: {name}: expected an array, found {type(part).__name__} ({brief(part, 40)})")
             found.append(part)
         elif isinstance(own, dict):
-            _check_keys(own, part, name, what)
+            check_keys(own, part, name, what)
             for key, inner in own.items():
                 fill(inner, part[key], subscripted(name, key, False))
         elif isinstance(own, (tuple, list)):

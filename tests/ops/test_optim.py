@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import pickle
+from importlib.util import find_spec
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -691,10 +694,132 @@ def test_options_of_parts_are_told_what_to_write(option: str, nest: Any) -> None
         assert "opt.init(params)" not in str(e.value)
 
 
-def test_parts_with_optimizers_of_their_own() -> None:
+def test_parts_with_states_of_their_own() -> None:
     params = {"w": np.float32([1, 2]), "b": np.float32(3)}
     grads = {"w": np.float32([0, 0]), "b": np.float32(0)}
     own = {"w": optim.SGD(0.1, weight_decay=0.5), "b": optim.SGD(0.1)}
     new = {name: opt.update(params[name], grads[name], opt.init(params[name]))[0] for name, opt in own.items()}
     np.testing.assert_allclose(new["w"], [0.95, 1.9], rtol=1e-6)
     assert new["b"] == 3
+
+
+def affine(params: Any, x: Any, y: Any) -> Any:
+    return ((x @ params["w"] + params["b"] - y) ** 2).mean()
+
+
+def of_record(params: Any, x: Any, y: Any) -> Any:
+    return affine({"w": params.w, "b": params.b}, x, y)
+
+
+@dataclasses.dataclass
+class Affine:
+    w: Any
+    b: Any
+
+
+NUMBERS = np.random.default_rng(5)
+POINTS = NUMBERS.standard_normal((16, 4)).astype("float32")
+HEIGHTS = (POINTS @ np.float32([1, -2, 3, 0.5]) + 0.25).astype("float32")
+OF_PARTS = {
+    "kinds": lambda: {"w": optim.AdamW(0.1, weight_decay=1e-2), "b": optim.SGD(0.05, momentum=0.9)},
+    "rates": lambda: {"w": optim.SGD(np.array(0.1)), "b": optim.SGD(lambda t: 0.1 * te.exp(-t / 10))},
+    "rates in arrays": lambda: {"w": optim.Adam(np.float32(0.1)), "b": optim.Adam(np.array(0.02))},
+    "a part that stays": lambda: {"w": optim.Adam(0.1), "b": None},
+}
+
+
+def stepped_by_torch(case: str, steps: int, clip: float | None = None) -> dict[str, np.ndarray]:
+    torch = pytest.importorskip("torch")
+    w, b = (torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in (np.zeros(4), 0.5))
+    pairs = {
+        "kinds": (torch.optim.AdamW([w], 0.1, weight_decay=1e-2), torch.optim.SGD([b], 0.05, momentum=0.9)),
+        "rates": (torch.optim.SGD([w], 0.1), torch.optim.SGD([b], 0.1)),
+        "rates in arrays": (torch.optim.Adam([w], 0.1), torch.optim.Adam([b], 0.02)),
+        "a part that stays": (torch.optim.Adam([w], 0.1),),
+    }[case]
+    x, y = torch.tensor(POINTS), torch.tensor(HEIGHTS)
+    for t in range(steps):
+        w.grad = b.grad = None
+        affine({"w": w, "b": b}, x, y).backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_([w] if case == "a part that stays" else [w, b], clip)
+        if case == "rates":
+            pairs[1].param_groups[0]["lr"] = 0.1 * math.exp(-t / 10)
+        for own in pairs:
+            own.step()
+    return {"w": w.detach().numpy(), "b": b.detach().numpy()}
+
+
+@pytest.mark.parametrize("clip", [None, 0.7])
+@pytest.mark.parametrize("case", OF_PARTS)
+def test_parts_of_the_parameters_have_optimizers_of_their_own(case: str, clip: float | None) -> None:
+    expected, first = stepped_by_torch(case, 12, clip), {"w": np.zeros(4, "float32"), "b": 0.5}
+    x, y = te.placeholder((16, 4), name="x"), te.placeholder((16,), name="y")
+    params = {"w": te.placeholder((4,), name="w"), "b": te.placeholder((), name="b")}
+    for step in (
+        optim.train_step(affine, optimizer=OF_PARTS[case](), clip=clip),
+        optim.train_step(affine(params, x, y), params, [x, y], OF_PARTS[case](), clip=clip),
+    ):
+        state = step.start(first)
+        for _ in range(12):
+            _, state = step(state, POINTS, HEIGHTS)
+        for name in ("w", "b"):
+            np.testing.assert_allclose(state.params[name], expected[name], rtol=2e-4, atol=2e-5)
+
+
+def test_parts_are_stepped_on_tensors_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    step = optim.train_step(affine, {"w": optim.SGD(0.1, momentum=0.9), "b": None})
+    _, state = step(step.start({"w": torch.zeros(4), "b": torch.tensor(0.5)}), torch.tensor(POINTS), HEIGHTS)
+    assert all(isinstance(part, torch.Tensor) for part in (*state.params.values(), state.slots["velocity"]["w"]))
+    assert state.slots["velocity"]["b"] is None
+    assert state.params["b"] == 0.5
+
+
+def test_parts_are_nests_and_records() -> None:
+    own = {"layers": [optim.SGD(0.1), {"w": optim.SGD(0.2), "b": None}], "head": optim.SGD(0.4)}
+    step = optim.train_step(lambda p: sum(p["layers"][0]) + p["layers"][1]["w"] + p["layers"][1]["b"] + p["head"], own)
+    _, state = step(step.start({"layers": [(1.0, 1.0), {"w": 1.0, "b": 1.0}], "head": 1.0}))
+    (a, b), moved = state.params["layers"]
+    assert [float(x) for x in (a, b, moved["w"], moved["b"], state.params["head"])] == [0.9, 0.9, 0.8, 1.0, 0.6]
+    for nest in (Affine(optim.SGD(0.1), optim.Adam(0.1)), {"w": optim.SGD(0.1), "b": optim.Adam(0.1)}):
+        step = optim.train_step(of_record, nest)
+        _, state = step(step.start(Affine(np.zeros(4, "float32"), 0.0)), POINTS, HEIGHTS)
+        assert isinstance(state.params, Affine)
+        assert state.slots["mean"].w is None
+        _, again = pickle.loads(pickle.dumps(step))(state, POINTS, HEIGHTS)
+        np.testing.assert_array_equal(again.params.w, step(state, POINTS, HEIGHTS)[1].params.w)
+
+
+def test_states_of_parts_are_saved_and_loaded(tmp_path: Any) -> None:
+    step = optim.train_step(affine, OF_PARTS["kinds"]())
+    _, state = step(step.start({"w": np.zeros(4, "float32"), "b": 0.0}), POINTS, HEIGHTS)
+    expected = step(state, POINTS, HEIGHTS)[1].params["w"]
+    for name in ("run.npz", "run.safetensors")[: 1 + bool(find_spec("safetensors"))]:
+        te.save(tmp_path / name, state)
+        for loaded in (te.load(tmp_path / name), te.load(tmp_path / name, like=state)):
+            np.testing.assert_array_equal(step(loaded, POINTS, HEIGHTS)[1].params["w"], expected)
+
+
+@pytest.mark.parametrize(
+    ("nest", "text"),
+    [
+        ({"w": optim.Adam()}, "optimizer: no optimizer for parameter 'b', found those for w; None for one leaves it"),
+        ({"w": optim.Adam(), "b": optim.SGD}, r"optimizer\['b'\]: .* found the class SGD; make one, SGD\(\)"),
+        ({"w": {"x": optim.Adam()}, "b": optim.SGD()}, r"optimizer\['w'\]: expected one for the array that is params"),
+        ({"w": None, "b": None}, "expected one for some of the parameters, found None for all"),
+        ({"w": optim.SGD()}, "optimizer: no optimizer for parameter 'b', found those for w"),
+        ({"w": optim.Adam(), "b": optim.Adam(), "c": optim.Adam()}, "'c' is none of the parameters, which are w, b"),
+        ({"w": 0.1, "b": 0.2}, r"optimizer\['w'\]: expected one as optim.Adam\(1e-2\), or a nest of them .* found 0.1"),
+        ({}, "or a nest of them as .* found {}"),
+    ],
+)
+def test_optimizers_that_are_none_of_the_parts_are_refused(nest: Any, text: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=text):
+        optim.train_step(affine, optimizer=nest).start({"w": np.zeros(4, "float32"), "b": 0.0})
+
+
+def test_a_state_of_other_parts_is_refused() -> None:
+    one, other = (optim.train_step(affine, dict(zip("wb", p))) for p in permutations([optim.Adam(), optim.SGD()]))
+    with pytest.raises(ValueError, match="another optimizer: for a part it keeps mean, square, but"):
+        other(one.start({"w": np.zeros(4, "float32"), "b": 0.0}), POINTS, HEIGHTS)
