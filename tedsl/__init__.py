@@ -55,11 +55,11 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "tanh", "trunc",
     ),
     "tedsl.lang.reducers": ("all", "any", "argmax", "argmin", "max", "min", "prod", "reducer", "sum"),
+    "tedsl.lang.scan": ("scan",),
     "tedsl.lang.scatter": ("extern", "scatter"),
     "tedsl.lang.sorting": ("argsort", "searchsorted", "sort", "topk", "unique_counts"),
     "tedsl.lang.tensor": ("Tensor",),
     "tedsl.analysis.checked": ("checked",),
-    "tedsl.analysis.scans": ("scan",),
     "tedsl.bridges.fx.graphs": ("from_fx",),
     "tedsl.mutation.functional": ("functionalize",),
     "tedsl.mutation.memory": ("copy", "may_alias"),
@@ -88,7 +88,6 @@ if TYPE_CHECKING:
     from tedsl import dask as dask, display as display, ops as ops, random as random, testing as testing
     from tedsl.analysis.arrays.files import load as load, save as save
     from tedsl.analysis.checked import checked as checked
-    from tedsl.analysis.scans import scan as scan
     from tedsl.analysis.work import Work as Work, work as work
     from tedsl.backend.arguments.device_memory import free_device_memory as free_device_memory
     from tedsl.backend.arguments.host_memory import free_memory as free_memory
@@ -123,6 +122,7 @@ if TYPE_CHECKING:
         reducer as reducer,
         sum as sum,
     )
+    from tedsl.lang.scan import scan as scan
     from tedsl.lang.scatter import extern as extern, scatter as scatter
     from tedsl.lang.sorting import (
         argsort as argsort,

@@ -8,12 +8,12 @@ from typing import Any
 
 from autodiff.strategies.builder import FLOATS, Value, literal
 from autodiff.strategies.expressions import Expressions
-from tedsl.analysis.scans import scan
 from tedsl.lang import functions as fn, reducers
 from tedsl.lang.axes import reduce_axis
 from tedsl.lang.compute import compute, compute_tensors
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.expr import Axis
+from tedsl.lang.scan import scan
 from tedsl.lang.scatter import scatter
 from tedsl.lang.tensor import Tensor
 

@@ -29,7 +29,7 @@ def said_at(node: Expr) -> Said | None:
             return read.tensor, places, mode
     if len(read.indices) > 1:
         said = _said_of_each(read, [] if node is read else conjuncts(node.children[0]))
-        if len({*said[2]}) > 1 and read.tensor.at(*said[1], mode=said[2]) is node:
+        if len({*said[2]} - {"error"}) > 1 and read.tensor.at(*said[1], mode=said[2]) is node:
             return said
     places = tuple(map(_under_mirrors, read.indices, read.tensor.extents))
     if node is read and any(p is not i for p, i in zip(places, read.indices, strict=True)):

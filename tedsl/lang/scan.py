@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -29,9 +30,9 @@ from tedsl.lang.titles import titled
 if TYPE_CHECKING:
     from tedsl.lang.annotations import Element
 
-__all__ = ["CHECKS", "scan"]
+__all__ = ["scan"]
 
-CHECKS: list[Callable[[Scan], object]] = []  # what refuses a scan that was defined; packages above know more of it
+CHECKS = "tedsl.analysis.checks"  # what knows which steps are read, by name, for it stands above the language
 
 
 @overload
@@ -91,8 +92,7 @@ def scan(
         traced = replace(traced, states=tuple(replace(s, name=n) for s, n in zip(traced.states, own, strict=True)))
         names = own
     made, places = scan_of(text, traced.steps, traced.states, bool(reverse), names, what)
-    for check in CHECKS:
-        check(made)
+    import_module(CHECKS).refuse_present_steps(made)
     results: list[Tensor] = []
     for state in traced.states:
         there = places[state.tensor]

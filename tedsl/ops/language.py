@@ -5,7 +5,6 @@ The face cannot be imported from inside the package, so its names are gathered h
 
 from __future__ import annotations
 
-from tedsl.analysis.scans import scan as scan
 from tedsl.lang.arrays import *  # noqa: F403 - the names of the language
 from tedsl.lang.axes import reduce_axis as reduce_axis
 from tedsl.lang.compute import compute as compute, placeholder as placeholder
@@ -24,5 +23,6 @@ from tedsl.lang.reducers import (
     reducer as reducer,
     sum as sum,
 )
+from tedsl.lang.scan import scan as scan
 from tedsl.lang.scatter import scatter as scatter
 from tedsl.lang.tensor import Tensor as Tensor

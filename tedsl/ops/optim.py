@@ -39,7 +39,7 @@ from tedsl.ops.homes import unrecorded
 from tedsl.ops.nest_updates import check_stepped, init, update
 from tedsl.ops.op import Op, op
 from tedsl.ops.optimizer_options import OPTIONS, check_bound, check_made, check_options, written
-from tedsl.ops.optimizer_parts import KEPT, Parts, has_optimizers
+from tedsl.ops.optimizer_parts import KEPT, OptimizerParts, has_optimizers
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.purity import called, with_called_parts
 from tedsl.ops.signature import leaves
@@ -396,7 +396,7 @@ def _checked(state: Any) -> State:
     return state
 
 
-def _of_another(optimizer: Parts, found: str) -> ValueError:
+def _of_another(optimizer: OptimizerParts, found: str) -> ValueError:
     return ValueError(
         f"train_step at {user_location()}: the state is one of another optimizer: {found}, but "
         f"{brief(repr(optimizer), 120)} keeps {', '.join(optimizer.slots) or 'nothing'}; begin with "
@@ -417,7 +417,7 @@ class TrainStep:
     data: tuple[te.Tensor, ...]
     results: tuple[te.Tensor, ...]  # the loss, and what was asked for beside it
     several: bool
-    optimizers: Parts
+    optimizers: OptimizerParts
     _spare: tuple[Any, ...] = field(default=(), repr=False)
     _newest: State | None = field(default=None, repr=False)
     _arrays: tuple[Any, ...] = field(default=(), repr=False)  # of the newest
@@ -485,7 +485,7 @@ class FunctionStep(Rich):
     """
 
     def __init__(
-        self, f: Callable[..., Any], optimizers: Parts, *, has_aux: bool, clip: float | None, **worth: Any
+        self, f: Callable[..., Any], optimizers: OptimizerParts, *, has_aux: bool, clip: float | None, **worth: Any
     ) -> None:
         derived = value_and_grad(f, has_aux=has_aux).function
 
@@ -604,7 +604,7 @@ def _as_parameters_of(f: Callable[..., Any], step: Callable[..., Any]) -> frozen
 
 
 def _of_other_data(
-    of: str, names: Sequence[str], data: Sequence[Any], named: Mapping[str, Any], optimizers: Parts
+    of: str, names: Sequence[str], data: Sequence[Any], named: Mapping[str, Any], optimizers: OptimizerParts
 ) -> TypeError:
     """What is said of data that a step does not take."""
     was = [*(str(_kind(a)) for a in data), *(f"{name}=" for name in named)]
@@ -635,7 +635,7 @@ def _missing(error: KeyError, params: Any, name: str) -> Exception:
     )
 
 
-def _function_step(f: Callable[..., Any], optimizers: Parts, options: dict[str, Any]) -> FunctionStep:
+def _function_step(f: Callable[..., Any], optimizers: OptimizerParts, options: dict[str, Any]) -> FunctionStep:
     return FunctionStep(f, optimizers, **options)
 
 
@@ -688,17 +688,17 @@ def train_step(
                 "of a function, expected train_step(f, optimizer=Adam(1e-2)); parameters "
                 f"and data are given to start() and to the step, found {each_leaf(params, _kind)!r:.60}",
             )
-        return FunctionStep(loss, Parts(optimizer), has_aux=has_aux, clip=clip, **worth)
+        return FunctionStep(loss, OptimizerParts(optimizer), has_aux=has_aux, clip=clip, **worth)
     if optimizer is None or params is None:
         raise refuse("optim.train_step", "expected train_step(loss, params, data, optimizer), found no optimizer")
-    return _step_of_tensors(loss, params, data, Parts(optimizer), clip, target, worth)
+    return _step_of_tensors(loss, params, data, OptimizerParts(optimizer), clip, target, worth)
 
 
 def _step_of_tensors(
     loss: Any,
     given: Any,
     data: Sequence[te.Tensor],
-    optimizers: Parts,
+    optimizers: OptimizerParts,
     clip: float | None,
     target: str,
     worth: dict[str, Any],
@@ -731,7 +731,7 @@ def _arrays(rates: Any) -> list[Any]:
     return [rate for rate in leaves(rates) if rate is not None]
 
 
-def _kept(optimizers: Parts, places: Sequence[tuple[Any, Any]], slots: Any) -> list[list[te.Tensor]]:
+def _kept(optimizers: OptimizerParts, places: Sequence[tuple[Any, Any]], slots: Any) -> list[list[te.Tensor]]:
     """What is kept for each parameter, in the order of the slots of its optimizer."""
     columns = {name: leaves(closed(slots[name], True)) for name in optimizers.slots}
     kept = []

@@ -14,7 +14,7 @@ from tedsl.ops.parameters import check_keys
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.records import closed
 
-__all__ = ["KEPT", "Parts", "has_optimizers"]
+__all__ = ["KEPT", "OptimizerParts", "has_optimizers"]
 
 
 class _Kept:
@@ -32,7 +32,7 @@ class _Kept:
 KEPT = _Kept()
 
 
-class Parts:
+class OptimizerParts:
     """The optimizers of all parameters: of the whole nest, or of each of its parts, which are nests again.
 
     None stands for parameters that are not to move.
@@ -56,9 +56,9 @@ class Parts:
         """The learning rates that are arrays, in the nest of the optimizers, and None for others."""
         return map_nest(self.optimizers, rate_of)
 
-    def at(self, rates: Any) -> Parts:
+    def at(self, rates: Any) -> OptimizerParts:
         """The same at other learning rates."""
-        return Parts(self.each(rates, at_rate))
+        return OptimizerParts(self.each(rates, at_rate))
 
     def each(self, params: Any, rule: Callable[[Any, Any], Any]) -> Any:
         """A nest of parameters with `rule(optimizer, leaf)` at its leaves."""

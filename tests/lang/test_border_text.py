@@ -29,7 +29,7 @@ def test_the_text_makes_the_same_node(mode: str, rows: Any, columns: Any) -> Non
     te.compute((6, 5), body)
 
 
-@given(st.tuples(MODES | st.just("error"), MODES), SHIFTS, SHIFTS)
+@given(st.tuples(MODES, MODES), SHIFTS, SHIFTS)
 def test_the_text_of_a_mode_for_each_index_makes_the_same_node(modes: Any, rows: Any, columns: Any) -> None:
     def body(i: Any, j: Any) -> Any:
         node = X.at(rows(i), columns(j), mode=modes)
@@ -54,6 +54,11 @@ def test_the_text_of_a_mode_for_each_index_makes_the_same_node(modes: Any, rows:
 )
 def test_what_only_looks_like_it_is_written_out(body: Any) -> None:
     assert ".at(" not in str(te.compute((N,), body).op.bodies[0])
+
+
+def test_a_remainder_of_one_index_beside_others_is_a_remainder() -> None:
+    x = te.placeholder((N, 6, 4), name="x")
+    assert str(te.compute((N, 24), lambda i, j: x[i, j // 4, j % 4])).startswith("T[i, j] = x[i, j // 4, j % 4]")
 
 
 def test_formulas_say_the_border_and_shared_parts_are_those_of_the_text() -> None:

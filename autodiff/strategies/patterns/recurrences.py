@@ -6,9 +6,9 @@ from itertools import product
 from typing import Any
 
 from autodiff.strategies.patterns.canvas import Canvas, Source, loop
-from tedsl.analysis.scans import scan
 from tedsl.lang import functions as fn, reducers
 from tedsl.lang.expr import Axis
+from tedsl.lang.scan import scan
 
 __all__ = ["accumulated", "recurrent", "walked"]
 
