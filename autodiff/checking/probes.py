@@ -130,11 +130,12 @@ class Probe:
 
     def _differences(self, moves: Sequence[Move]) -> Iterator[Difference]:
         rows = 1 + len(MOVES) * len(moves)
-        moved = {source: np.repeat(self.feeds[source][None], rows, axis=0) for source, _, _ in moves}
+        sources = dict.fromkeys(source for source, _, _ in moves)
+        moved = {source: np.repeat(self.feeds[source][None], rows, axis=0) for source in sources}
         for row, ((source, index, step), by) in enumerate(product(moves, MOVES), 1):
             place = row, *index
             moved[source][place] += moved[source].dtype.type(by * step)
-        results = self.each(self.feeds, moved).astype(np.float64)
+        results = self.each(self.feeds, moved).astype(np.float64, copy=False)
         here = results[:1]
         ahead, behind, nearer, farther = (results[at :: len(MOVES)] for at, _ in enumerate(MOVES, 1))
         steps = np.array([step for _, _, step in moves])
