@@ -11,11 +11,13 @@ import re
 from collections.abc import Collection, Set
 from itertools import count
 
-from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, each_function, free_metadata, joined
+from tedsl.backend.assembly.text import NAME, FunctionBody, declaring, each_function, free_metadata, joined, metadata_of
 
 __all__ = ["is_streamed", "streamed", "tags_of"]
 
 _STORE = re.compile(rf"^  store <(\d+) x (float|double|i32|i64)> .*, ptr ({NAME}), align \d+, !tbaa (!\d+)$")
+_NODE = re.compile(r'^(!\d+) = !\{!"([^"]*)", !\d+, i64 0\}$')  # of a buffer
+_TAG = re.compile(r"^(!\d+) = !\{(!\d+), \2, i64 0\}$")
 _BYTES = {"float": 4, "double": 8, "i32": 4, "i64": 8}
 _LINE = 64
 _FENCE = "llvm.x86.sse.sfence"
@@ -25,11 +27,9 @@ def tags_of(lines: list[str], names: Collection[str]) -> frozenset[str]:
     """What marks accesses to the buffers of these names."""
     if not names:
         return frozenset()
-    nodes = {
-        m[1] for line in lines if (m := re.match(r'^(!\d+) = !\{!"([^"]*)", !\d+, i64 0\}$', line)) and m[2] in names
-    }
-    tags = (re.match(r"^(!\d+) = !\{(!\d+), \2, i64 0\}$", line) for line in lines)
-    return frozenset(m[1] for m in tags if m and m[2] in nodes)
+    metadata = metadata_of(lines)
+    nodes = {m[1] for line in metadata if (m := _NODE.match(line)) and m[2] in names}
+    return frozenset(m[1] for line in metadata if (m := _TAG.match(line)) and m[2] in nodes)
 
 
 def is_streamed(line: str, tags: Collection[str]) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "free_metadata",
     "functions_of",
     "joined",
+    "metadata_of",
 ]
 
 NAME = r'%(?:[\w.$-]+|"[^"]*")'
@@ -67,7 +68,12 @@ def declaring(lines: list[str], declarations: Iterable[str]) -> list[str]:
 
 def free_metadata(lines: Sequence[str]) -> str:
     """A name for metadata that a module does not have."""
-    return f"!{1 + max((int(m[1]) for m in map(_METADATA.match, lines) if m), default=-1)}"
+    return f"!{1 + max((int(m[1]) for m in map(_METADATA.match, metadata_of(lines)) if m), default=-1)}"
+
+
+def metadata_of(lines: Sequence[str]) -> list[str]:
+    """The lines of a module that define metadata, or name some: a few of many."""
+    return [line for line in lines if line[:1] == "!"]
 
 
 @dataclass(frozen=True)
@@ -164,15 +170,17 @@ def everywhere(vector: str, made: Mapping[str, str]) -> str:
 
 
 _BUFFER = re.compile(r'^(!\d+) = !\{!"([^"]*)", (!\d+), i64 0\}$')
+_ROOT = re.compile(r'^(!\d+) = !\{!"Halide buffer"\}$')
 _ALIAS = re.compile(r"^(!\d+) = !\{(!\d+), \2, i64 0\}$")
 
 
 def buffers_of(lines: Sequence[str]) -> dict[str, str]:
     """The buffer that each mark of an access belongs to; what is in one is in no other."""
-    above = {m[1]: m[3] for line in lines if (m := _BUFFER.match(line))}
-    root = next((m[1] for line in lines if (m := re.match(r'^(!\d+) = !\{!"Halide buffer"\}$', line))), "")
+    metadata = metadata_of(lines)
+    above = {m[1]: m[3] for line in metadata if (m := _BUFFER.match(line))}
+    root = next((m[1] for line in metadata if (m := _ROOT.match(line))), "")
     found = {}
-    for line in lines:
+    for line in metadata:
         if (m := _ALIAS.match(line)) is not None:
             node = m[2]
             while above.get(node, root) != root:
