@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from schedules.conditions import tidied
-from schedules.default.canonical.indices import shortened
+from schedules.default.canonical.indices import is_apart, shortened
 from schedules.default.canonical.normal import normal
 from schedules.default.costs import INLINE, element_cost, is_pointwise, pays_to_keep, points, value_cost
-from tedsl.analysis.affine import affine_of
 from tedsl.analysis.iteration import is_independent
 from tedsl.analysis.terms import product_of
 from tedsl.lang import functions as fn
@@ -133,22 +132,12 @@ def _overlaps(op: Operation, read: Read) -> bool:
     Windows side by side, as those of most pools, read each element once: it is computed there, and nowhere else.
     """
     is_sum = isinstance(op, Compute) and op.reduction is not None
-    return not all(is_sum and _is_apart(i) for i in _moved(read))
+    return not all(is_sum and is_apart(i) for i in _moved(read))
 
 
 def _moved(read: Read) -> list[Expr]:
     """The indices that are more than an axis, as they are written."""
     return [i for i in read.indices if not isinstance(i, Axis) and free_axes(i)]
-
-
-def _is_apart(index: Expr) -> bool:
-    """Whether the places of a window end before those of the next one begin."""
-    form = affine_of(index)
-    if form is None or not form.is_linear or not all(isinstance(a, Axis) for a in form.atoms):
-        return False
-    sizes = {a: abs(form.terms[a,]) for a in form.atoms if isinstance(a, Axis)}
-    length = 1 + sum(n * ((number(a.extent) or 1) - 1) for a, n in sizes.items() if a.is_reduce)
-    return length <= min((n for a, n in sizes.items() if not a.is_reduce), default=0)
 
 
 def _terms_of(op: Compute) -> int:

@@ -17,16 +17,27 @@ import operator
 from schedules.conditions import extremes
 from tedsl.analysis.affine import affine_of, quotient_apart, with_plain_indices
 from tedsl.lang.dtypes import INT32
-from tedsl.lang.expr import Apply, Const, Expr, Fn, Read
+from tedsl.lang.expr import Apply, Axis, Const, Expr, Fn, Read
+from tedsl.lang.extents import number
 from tedsl.lang.functions import apply
 from tedsl.lang.intervals import may_wrap
 from tedsl.lang.operators import MIRRORED
 from tedsl.lang.traverse import rebuild_all, topological
 
-__all__ = ["QUOTIENTS", "exact", "plain", "shortened"]
+__all__ = ["QUOTIENTS", "exact", "is_apart", "plain", "shortened"]
 
 QUOTIENTS = frozenset({Fn.FLOORDIV, Fn.MOD})
 BOUNDED = frozenset({Fn.MINIMUM, Fn.MAXIMUM, Fn.CLIP})
+
+
+def is_apart(index: Expr) -> bool:
+    """Whether the places of a window end before those of the next one begin."""
+    form = affine_of(index)
+    if form is None or not form.is_linear or not all(isinstance(a, Axis) for a in form.atoms):
+        return False
+    sizes = {a: abs(form.terms[a,]) for a in form.atoms if isinstance(a, Axis)}
+    length = 1 + sum(n * ((number(a.extent) or 1) - 1) for a, n in sizes.items() if a.is_reduce)
+    return length <= min((n for a, n in sizes.items() if not a.is_reduce), default=0)
 
 
 def plain(node: Expr) -> Expr:

@@ -14,7 +14,7 @@ from itertools import permutations, product
 
 from schedules.conditions import tidied
 from schedules.default.canonical.factors import grouped
-from schedules.default.canonical.indices import QUOTIENTS, plain
+from schedules.default.canonical.indices import QUOTIENTS, is_apart, plain
 from schedules.default.canonical.stages import Parts, over, sum_of, summed
 from schedules.default.copies import reads_inside
 from schedules.default.products.contraction import FILLED, Contraction, contraction_of
@@ -143,9 +143,9 @@ def _leaves_lanes(op: Compute, loops: _Loops, known: Contraction) -> bool:
     cut = next((c for c in loops if c.axis is op.axes[-1]), None)
     if cut is None or cut.extent < LEAST_LANES:
         return False
-    if _shares_vectors(op, cut):
-        return True
     made = sum(isinstance(loop, Axis) for loop in loops[cut])  # of the last loop, the last ones of the sum
+    if _shares_vectors(op, cut) and not _is_moved(known.op, known.op.axes[-made]):
+        return True
     return known.lane not in set(known.op.axes[-made:]) and known.sizes[known.lane] < FILLED
 
 
@@ -158,6 +158,11 @@ def _shares_vectors(op: Compute, cut: _Cut) -> bool:
     if None in sums or math.prod(n or 1 for n in sums) > FEW_TERMS:
         return False
     return cut.divides and (cut.step <= LANES or cut.step % LANES == 0) and len(op.axes) > 1
+
+
+def _is_moved(op: Compute, whole: Axis) -> bool:
+    """Whether a window moves along a loop: its terms are other elements for each, as in a transposed convolution."""
+    return any(whole in set(free_axes(i)) and not is_apart(i) for read in op.reads for i in read.indices)
 
 
 def _tied(op: Compute, kept: list[_Cut], phases: list[_Cut], taps: list[_Cut], least: Thresholds) -> _Found | None:

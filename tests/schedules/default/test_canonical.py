@@ -119,6 +119,22 @@ def test_few_channels_of_a_transposed_convolution_are_split() -> None:
     assert any("i_q" in text for text in stages(y))
 
 
+@pytest.mark.parametrize(("channels", "filters", "step"), [(8, 17, 2), (16, 24, 2), (4, 17, 3)])
+def test_a_window_that_moves_along_pixels_is_no_group_of_channels(channels: int, filters: int, step: int) -> None:
+    """Of few terms, too, which one picture alone made loops without vectors side by side."""
+    x, w = placeholders((1, channels, 7, 7), (channels, filters, 2 * step, 2 * step))
+    loops = [te.reduce_axis(n) for n in (channels, 2, 2)]
+
+    def element(b: Any, f: Any, i: Any, j: Any) -> Any:
+        k, p, q = loops
+        read = x.at(b, k, i // step - p, j // step - q, mode="zero")
+        return te.sum(read * w[k, f, i % step + p * step, j % step + q * step], axis=loops)
+
+    y = te.compute((1, filters, 8 * step, 8 * step), element, name="y")
+    assert any("i_q - " in text and "//" not in text for text in stages(y))
+    check([x, w], y)
+
+
 def test_elements_that_nobody_asks_for_are_not_read_outside() -> None:
     """Whole and rest together are 56 elements here, for which `x` has no room."""
     x, w = placeholders((54, 9), (8, 9, 9))
