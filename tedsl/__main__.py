@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+from difflib import get_close_matches
+from typing import NoReturn
 
 from tedsl.commands import cache, info, operators
+
+_CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that knows what was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        found = _CHOICE.search(message)
+        near = get_close_matches(found[1], re.findall(r"[\w-]+", found[2]), n=1) if found else []
+        super().error(message + "".join(f"; did you mean {name}?" for name in near))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the status that the shell sees."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="tedsl",
         description="Tensor programs from the shell: what is installed, operators tried, shown and timed.",
     )
@@ -44,10 +58,21 @@ def _parsed(parser: argparse.ArgumentParser, arguments: list[str] | None) -> arg
     takes_shapes = hasattr(options, "shapes")
     unknown = [word for word in others[:end] if word.startswith("-")] if takes_shapes else others
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant(unknown[0], others, options)}")
     if takes_shapes:
         options.shapes += [*others[:end], *others[end + 1 :]]
     return options
+
+
+def _meant(word: str, others: list[str], options: argparse.Namespace) -> str:
+    """What an unknown option may have been: one of another spelling, or what operators take by name."""
+    if not hasattr(options, "shapes") or not word.startswith("--"):
+        return ""
+    name, _, value = word.lstrip("-").partition("=")
+    if near := get_close_matches(name, vars(options), n=1):
+        return f"; did you mean --{near[0]}?"
+    value = value or next(iter(others[others.index(word) + 1 :]), "2.0")
+    return f"; what an operator takes by name is written {name.replace('-', '_')}={value}"
 
 
 if __name__ == "__main__":

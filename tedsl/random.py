@@ -244,7 +244,7 @@ def words(key: Key, what: str) -> tuple[Any, Any]:
     if isinstance(key, Tensor):
         if key.ndim == 0 and key.dtype.is_integer:
             return fn.const(0, "uint32"), fn.cast(key[()], "uint32")
-        if key.shape == (2,) and str(key.dtype) == "uint32":
+        if [number(n) for n in key.extents] == [2] and str(key.dtype) == "uint32":
             return key[0], key[1]
         raise _not_a_key(key, what)
     first, second = _pair(key, what)

@@ -67,6 +67,17 @@ a = te.placeholder((8, 8), name="a")
 product = a @ a
 n = te.var("n")
 open_ended = te.placeholder((n,), name="open") * 2
+numbers = te.arange(n) * 2.0
+loops = te.Schedule(product)
+i, j = loops[product].axes
+loops[product].vectorize(j, 8)
+open_loops = te.Schedule(open_ended)
+doubled = te.build([open_ended.op.inputs[0]], open_ended)
+
+
+@te.op
+def shifted(x, by=1, mode="zero"):
+    return te.compute(x.shape, lambda i: x.at(i - by, mode=mode))
 """
 
 
@@ -184,6 +195,11 @@ def test_show_and_bench_take_shapes_behind_options(
         (["check", "--sizes", "n=3", "m=4"], "the following arguments are required: FILE:OP"),
         (["info", "n"], "unrecognized arguments: n"),
         (["cache", "list", "n"], "unrecognized arguments: n"),
+        (["check", "--exmples", "3", "ops.py:swish", "n"], "; did you mean --examples?"),
+        (["check", "ops.py:swish", "n", "--beta", "0.5"], "--beta; what an operator takes by name is written beta=0.5"),
+        (["show", "ops.py:swish", "8", "--beta=0.5"], "--beta=0.5; what an operator takes by name is written beta=0.5"),
+        (["benhc", "ops.py:swish", "8"], "; did you mean bench?"),
+        (["cache", "lst"], "; did you mean list?"),
     ],
 )
 def test_what_no_command_takes_is_told(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,6 +243,61 @@ def test_what_is_no_array_is_given_by_name(ops: str, capsys: pytest.CaptureFixtu
     assert "= x[i, j] * sigmoid(2.5 * x[i, j])   for i < 64, j < 32" in capsys.readouterr().out
 
 
+def test_the_work_of_symbolic_extents_is_shown_for_sizes(ops: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended in a traceback, behind formulas and loops."""
+    assert main(["show", f"{ops}:open_ended", "n=100"]) == 0
+    assert "Work(iterations=100, masked=0, flops=100, bytes=800)" in capsys.readouterr().out
+    assert main(["show", f"{ops}:open_ended"]) == 0
+    printed = capsys.readouterr().out
+    assert f"the work depends on sizes; say them: {ops}:open_ended n=1000" in printed
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("loops", "vectorized:"),
+        ("open_loops", "open_ended: left to the default schedule"),
+        ("doubled", "Kernel 'open_ended' for host: (open : float32[n]) -> (open_ended : float32[n])"),
+    ],
+)
+def test_schedules_and_kernels_are_shown(ops: str, what: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They were called a function without shapes."""
+    assert main(["show", f"{ops}:{what}", *([] if what == "loops" else ["n=8"]), "--source", "stmt"]) == 0
+    printed = capsys.readouterr().out
+    assert told in printed
+    assert "Work(iterations=" in printed
+    assert "func te_" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "statics"),
+    [
+        (["swish", "n m", "beta=0.5"], {"beta": 0.5}),
+        (["swish", "x=n m", "beta=0.5"], {"beta": 0.5}),
+        (["shifted", "n", "mode=clamp", "by=2"], {"mode": "clamp", "by": 2}),
+        (["shifted", "by", "--sizes", "by=3:9", "by=4"], {}),
+        (["swish", "n m", "--sizes", "n=3", "m=4", "beta=2"], {"beta": 2}),
+    ],
+)
+def test_check_takes_what_is_no_array_by_name(
+    words: list[str], statics: dict[str, Any], ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """`beta=0.5` was taken for a shape."""
+    what, *rest = words
+    called, check_op = _Called(), te.testing.check_op
+
+    def seen(*arguments: Any, **named: Any) -> Any:
+        called(*arguments, **named)
+        return check_op(*arguments, **named)
+
+    monkeypatch.setattr(te.testing, "check_op", seen)
+    assert main(["check", f"{ops}:{what}", *rest, "--examples", "5"]) == 0
+    assert "no fault found in 5 examples" in capsys.readouterr().out
+    known = {"sizes", "examples", "compiled", "seed", "raise_exception", "x"}
+    given = {k: v.value if hasattr(v, "value") else v for k, v in called.named.items() if k not in known}
+    assert given == statics
+
+
 @pytest.mark.parametrize(("shape", "dtype"), [("()", "float32"), ("", "float32"), ("():float64", "float64")])
 def test_an_array_of_rank_0_is_written_as_its_shape_is(
     shape: str, dtype: str, ops: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -248,6 +319,10 @@ def test_an_array_of_rank_0_is_written_as_its_shape_is(
         ["swish", "64x32", "--gradient"],
         ["picked", "8", "4:int32"],
         ["open_ended", "n=24"],
+        ["open_loops", "n=24"],
+        ["numbers", "n=24"],
+        ["loops"],
+        ["doubled", "n=24"],
         ["swish", "8x8", "beta=2.0"],
     ],
 )
@@ -269,6 +344,12 @@ def test_bench_times_a_call(
         (["show", "{ops}:swish"], "say the shape of each of its arrays, such as 64x64"),
         (["show", "{ops}:swish", "6q"], "a shape such as 64x64, 64:int32 or '()' (rank 0) was expected, found '6q'"),
         (["bench", "{ops}:open_ended"], "has extents that are no numbers; say them: "),
+        (["show", "{ops}:open_ended", "m=3"], "open_ended has no 'm'; it has n"),
+        (["show", "{ops}:swish", "8x8", "gamma=3"], "swish has no 'gamma'; it has x, beta"),
+        (["show", "{ops}:n"], "n is a size (te.var); name a tensor, a function of tensors, a te.Schedule or a kernel"),
+        (["show", "{ops}:te"], "te is a module; name a tensor"),
+        (["show", "{ops}:loops", "--gradient"], "loops is a Schedule, of which there is no gradient; name its tensor"),
+        (["check", "{ops}:swish", "n m", "gamma=3"], "it takes x, beta, and no 'gamma'; the extents that a name may"),
     ],
 )
 def test_what_is_not_there_is_told(ops: str, arguments: list[str], told: str) -> None:

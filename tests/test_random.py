@@ -146,3 +146,49 @@ def test_a_key_of_a_place_is_refused_with_the_draw_of_all_places() -> None:
             te.compute((4,), lambda i, draw=draw: draw(random.fold_in(0, i), ()))
     with pytest.raises(ValueError, match=r"\(key, \(4, 3\)\), and read u\[i, j\] there"):
         te.compute((4, 3), lambda i, j: random.uniform(random.fold_in(0, i * 3 + j), ()))
+
+
+_DRAWS = {
+    "normal": lambda k, x: x + random.normal(k, x.shape),
+    "uniform": lambda k, x: x + random.uniform(k, x.shape),
+    "split": lambda k, x: random.split(k, 3),
+    "fold_in": lambda k, x: random.fold_in(k, 7),
+    "randint": lambda k, x: random.randint(k, x.shape, 0, 9),
+    "bernoulli": lambda k, x: random.bernoulli(k, 0.5, x.shape),
+    "categorical": lambda k, x: random.categorical(k, x),
+    "dropout": lambda k, x: te.ops.dropout(x, 0.5, k),
+    "of rows": lambda k, x: te.vmap(lambda row: random.normal(row, (3,)))(random.split(k, 4)),
+}
+
+
+@pytest.mark.parametrize("name", _DRAWS)
+def test_keys_have_two_words_where_all_extents_are_symbols(name: str) -> None:
+    """The truth of `n0 == 2` was asked, in words for an `if` of the user."""
+    key, draw = random.key(3), _DRAWS[name]
+    symbolic = te.jit(draw, symbolic=True)
+    for shape in ((6, 7), (5, 9)):
+        x = np.ones(shape, "float32")
+        np.testing.assert_array_equal(symbolic(key, x), te.jit(draw, symbolic=False)(key, x))
+    (made,) = symbolic._definitions.values()
+    (traced,) = {id(t): t for t in made.traces.values()}.values()
+    assert traced.pattern == (((2,), "uint32"), (("n1", "n2"), "float32"))
+    with pytest.raises(TypeError, match=r"key: expected te.random.key\(seed\), .*found k : uint32\[3\]"):
+        symbolic(np.zeros(3, "uint32"), x)
+
+
+def test_keys_of_symbolic_functions_may_be_alone_many_or_no_keys() -> None:
+    keys, x = random.split(random.key(1), 5), np.ones((5, 4), "float32")
+
+    def drawn(k: Any, x: Any) -> Any:
+        return x * random.normal(k, x.shape)
+
+    expected = np.stack([te.jit(drawn)(k, row) for k, row in zip(keys, x, strict=True)])
+    np.testing.assert_array_equal(te.jit(te.vmap(drawn), symbolic=True)(keys, x), expected)
+    np.testing.assert_array_equal(te.vmap(te.jit(drawn, symbolic=True))(keys, x), expected)
+    gradient = te.grad(lambda x, k: drawn(k, x).sum(), symbolic=True)
+    np.testing.assert_array_equal(gradient(x, keys[0]), te.jit(drawn)(keys[0], x))
+    alone = te.jit(lambda k: random.normal(k, (3,)), symbolic=True)
+    np.testing.assert_array_equal(alone(keys[0]), te.evaluate(random.normal(keys[0], (3,))))
+    added = te.jit(lambda a, b: a + b, symbolic=True)  # no key: extents that must be equal still share a symbol
+    for n in (2, 3):
+        np.testing.assert_array_equal(added(np.ones(n, "uint32"), np.ones(n, "float32")), np.full(n, 2.0))

@@ -30,7 +30,7 @@ from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
 from tedsl.ops.recurring import Recurrence
-from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of
+from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of, with_keys
 from tedsl.ops.signature import Static
 
 __all__ = [
@@ -199,7 +199,8 @@ class Routine:
         kind = kind_of(specs)
         seen = [s for s in list(self.traces) if is_numeric(s) and kind_of(s) == kind]
         if self.symbolic:
-            return [all_apart(specs), pattern_of([*seen, specs], everywhere=True)]
+            open_all = [all_apart(specs), pattern_of([*seen, specs], everywhere=True)]
+            return list(dict.fromkeys([*open_all, *(with_keys(pattern, specs) for pattern in open_all)]))
         found = pattern_of([*seen, specs], everywhere=False)
         return [] if found == specs else [found]
 

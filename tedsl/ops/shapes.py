@@ -12,7 +12,7 @@ from typing import Any
 
 from tedsl.lang.axes import var
 
-__all__ = ["Pattern", "Spec", "all_apart", "fits", "is_numeric", "kind_of", "opened", "pattern_of"]
+__all__ = ["Pattern", "Spec", "all_apart", "fits", "is_numeric", "kind_of", "opened", "pattern_of", "with_keys"]
 
 Spec = tuple[tuple[Any, ...], str]  # shape and dtype of an array
 Pattern = tuple[Spec, ...]  # shapes of numbers and of names, one for each symbol
@@ -46,6 +46,14 @@ def pattern_of(seen: Sequence[Sequence[Spec]], everywhere: bool) -> Pattern:
     if everywhere:
         changes = [[(*c, None) if c[0] > 1 else c for c in row] for row in changes]
     return _named(first, changes)
+
+
+def with_keys(pattern: Pattern, specs: Sequence[Spec]) -> Pattern:
+    """The pattern where the two words of random keys, last in an array of uint32, are two whatever else is open."""
+    return tuple(
+        ((*named[:-1], 2), dtype) if dtype == "uint32" and shape[-1:] == (2,) else (named, dtype)
+        for (named, dtype), (shape, _) in zip(pattern, specs, strict=True)
+    )
 
 
 def _named(specs: Sequence[Spec], keys: Sequence[Sequence[tuple[Any, ...]]]) -> Pattern:
