@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import tedsl as te
 from tests.bridges.results import leaves
 
 torch = pytest.importorskip("torch")
@@ -246,6 +247,36 @@ def test_a_model_for_several_sizes(name: str) -> None:
 
 def test_attention_in_eval_is_compiled() -> None:
     check("attention", interpreted=False, is_training=False, dynamic=False)
+
+
+POOLS: dict[str, Callable[[], Any]] = {
+    "greatest": lambda: nn.MaxPool2d(2), "overlapping": lambda: nn.MaxPool2d(3, 1, 1),
+    "padded": lambda: nn.MaxPool2d(3, 2, 1), "dilated": lambda: nn.MaxPool2d(2, dilation=2),
+    "mean": lambda: nn.AvgPool2d(2), "adaptive": lambda: nn.AdaptiveAvgPool2d(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("shape", [(4, 16, 14, 14), (1, 2, 28, 28)])
+def test_pools_that_are_flattened(name: str, shape: tuple[int, ...]) -> None:
+    """With loops of the default schedule: a warning that Halide refuses them is an error here."""
+    model, x = nn.Sequential(nn.ReLU(), POOLS[name](), nn.Flatten()).eval(), torch.randn(*shape)
+    torch.testing.assert_close(te.from_fx(torch.fx.symbolic_trace(model), [x])(x), model(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_classifier_of_images(dynamic: bool) -> None:
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(256, 10)),
+    ).eval()
+    torch._dynamo.reset()
+    run = torch.compile(model, backend="tedsl", dynamic=dynamic)
+    with torch.no_grad():
+        for count in (8, 5) if dynamic else (8,):
+            x = torch.randn(count, 3, 16, 16)
+            torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.long

@@ -90,6 +90,7 @@ class Scalars:
     more is computed than is needed. `product`: marks one that is added with one rounding. `idle`: dimensions along
     which all elements are the same. `windows`: stages of which a part is there at a time, and the dimensions along
     which it moves. `written`: the operations of stages of one element, which may be written out where they are read.
+    `others`: stages that are written out, of integers made of numbers whose ranges Halide does not infer.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class Scalars:
         product: Callable[[Halide, str], Halide] | None = None,
         idle: Mapping[Tensor, Collection[int]] = MappingProxyType({}), facts: Facts | None = None,
         windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
-        written: Mapping[Tensor, int] = MappingProxyType({}),
+        written: Mapping[Tensor, int] = MappingProxyType({}), others: Collection[Tensor] = (),
     ) -> None:  # fmt: skip
         self._facts = facts
         self._written = written
+        self._others = others
         self._windows = windows
         self._read = read
         self._idle = idle
@@ -401,7 +403,7 @@ class Scalars:
             clamped = _clamped(clamped, limit)
         # What the simplifier can prove, it drops as a whole; the bounds of what was a float or unsigned on
         # its way Halide does not infer, so that of a promise that is proven nothing would be left.
-        return _promised(clamped, limit + self._unknown_zero() if _is_of_other_numbers(index) else limit)
+        return _promised(clamped, limit + self._unknown_zero() if self.is_of_other_numbers(index) else limit)
 
     def _was_clamped(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is read from a stage that writes nothing outside the extent."""
@@ -416,7 +418,19 @@ class Scalars:
     def _lies_within(self, index: Expr, extent: Expr) -> bool:
         """Whether an index made of floats lies inside, whatever these are: Halide knows nothing of their ranges."""
         low, high = range_of(index, self._ranges)
-        return _is_of_other_numbers(index) and isinstance(extent, Const) and low >= 0 and high < extent.value
+        return self.is_of_other_numbers(index) and isinstance(extent, Const) and low >= 0 and high < extent.value
+
+    def is_of_other_numbers(self, root: Expr) -> bool:
+        """Whether parts of it are no signed integers to Halide, to which sums that may wrap are unsigned, or joined
+        bits, whose range its simplifier knows and its bounds inference does not; also parts of what is read.
+        """
+        return any(
+            node.dtype in (UINT32, UINT64)
+            or node.dtype.is_float
+            or (isinstance(node, Apply) and node.fn in UNBOUNDED)
+            or (isinstance(node, Read) and node.tensor in self._others)
+            for node in topological(root)
+        )
 
     def extent(self, extent: Expr) -> Halide:
         """An extent, or any other plain expression of extents and axes."""
@@ -448,16 +462,6 @@ def _is_at_one_place(index: Expr) -> bool:
 def _shifted(value: Halide) -> Halide:
     """Int32 as unsigned numbers of the same order: the simplifier leaves them as they are, LLVM makes nothing of it."""
     return hl.cast(hl.UInt(32), value) ^ hl.u32(SIGN)
-
-
-def _is_of_other_numbers(index: Expr) -> bool:
-    """Whether parts of it are no signed integers to Halide, to which sums that may wrap are unsigned, or joined bits,
-    whose range its simplifier knows and its bounds inference does not.
-    """
-    return any(
-        node.dtype in (UINT32, UINT64) or node.dtype.is_float or (isinstance(node, Apply) and node.fn in UNBOUNDED)
-        for node in topological(index)
-    )
 
 
 def is_deep(root: Expr, known: dict[Expr, int]) -> bool:

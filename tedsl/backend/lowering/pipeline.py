@@ -81,7 +81,7 @@ class Lowered:
     outputs: tuple[Tensor, ...]
     may_round: bool = False  # whether a loop over a result may go on behind its end; filled in by the schedule
     nesting: Order | None = None  # filled in by the schedule; None where only Halide knows
-    inlined: set[Operation] = field(default_factory=set)  # filled in by the schedule
+    inlined: set[Operation] = field(default_factory=set)  # filled in by Halide's own schedules
 
     @property
     def pipeline(self) -> hl.Pipeline:
@@ -131,6 +131,7 @@ def lower(
     loops: Mapping[str, PlannedLoops] = MappingProxyType({}), twice: AbstractSet[Operation] = frozenset(),
     held: Mapping[Read, Collection[int]] = MappingProxyType({}),
     windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
+    inlined: AbstractSet[Operation] | None = None,
 ) -> Lowered:  # fmt: skip
     """The functions that compute `outputs` from `inputs`; those at the positions `added` are summed to what is there.
 
@@ -144,6 +145,7 @@ def lower(
     `loops`: what is planned for those of a stage, by its name. `twice`: stages that compute some elements twice, which
     must not be added to what is there as they are computed. `held`: reads that are also made beyond what is there, and
     their dimensions. `windows`: stages of which a part is there at a time, and the dimensions along which it moves.
+    `inlined`: stages that are written out where they are read; None where Halide says which.
     """
     operations, added = operations_between(inputs, outputs), tuple(added)
     given = tuple(dict.fromkeys(inputs))
@@ -156,8 +158,9 @@ def lower(
     own = outputs if in_place and not added else ()
     seen = (*given, *outputs) if promised else ()
     ctx = Context(
-        images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops, held=held, windows=windows
-    )
+        images, sizes, seen, arrays=arrays, in_place=own, fuses=fuses, loops=loops, held=held, windows=windows,
+        inlined=inlined,
+    )  # fmt: skip
     ctx.needed, ctx.pieces, ctx.idle = _needed(operations, outputs), pieces, idle_places(operations)
     places = {p: unused(f"previous_{p}", used) for p in sorted(set(added))}
     previous = {p: hl.ImageParam(TYPES[outputs[p].dtype], outputs[p].ndim, name) for p, name in places.items()}
@@ -170,7 +173,10 @@ def lower(
     checks = _define(ctx, operations, undecided(sites, ctx.ranges), finite)
     results = _results(ctx, outputs, previous)
     stages = [ctx.stages[op] for op in operations]
-    return Lowered(images, previous, sizes, ctx.zero, ctx.hides, stages, results, sites, checks, tuple(outputs))
+    return Lowered(
+        images, previous, sizes, ctx.zero, ctx.hides, stages, results, sites, checks, tuple(outputs),
+        inlined=set(inlined or ()),
+    )  # fmt: skip
 
 
 def _can_start(tensor: Tensor, operations: Sequence[Operation], outputs: Sequence[Tensor]) -> bool:
@@ -222,6 +228,9 @@ def lower_pointwise(ctx: Context, op: Compute) -> Stage:
     place = dims[::-1]
     values = [ctx.onto(op.output(k), place, scope.value(op.bodies[k])) for k in components]
     ctx.written.update((op.output(k), size) for k in components if (size := scope.size(op.bodies[k])))
+    if ctx.inlined is None or op in ctx.inlined:
+        whole = [k for k in components if op.bodies[k].dtype.is_integer]
+        ctx.others.update(op.output(k) for k in whole if scope.is_of_other_numbers(op.bodies[k]))
     if are_places(op):
         values = [_opaque(v) for v in values]
     values = list(map(ctx.after_checks, values))

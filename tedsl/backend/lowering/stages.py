@@ -108,6 +108,7 @@ class Context:
         fuses: bool = False, loops: Mapping[str, PlannedLoops] = MappingProxyType({}),
         held: Mapping[Read, Collection[int]] = MappingProxyType({}),
         windows: Mapping[Operation, Collection[int]] = MappingProxyType({}),
+        inlined: Collection[Operation] | None = None,
     ) -> None:  # fmt: skip
         self.images = images
         self.arrays = arrays
@@ -128,8 +129,10 @@ class Context:
         self.loops = loops  # by the names of stages
         self.held = held
         self.windows = windows
+        self.inlined = inlined  # stages that are written out where they are read; None: any may be
         self.idle: Mapping[Tensor, frozenset[int]] = {}
         self.written: dict[Tensor, int] = {}  # how many operations stages of one element are, written out
+        self.others: set[Tensor] = set()  # integers of these made of numbers whose ranges it does not infer
 
     def read(self, tensor: Tensor, indices: Place) -> Halide:
         """An element at indices in the order of the axes, or at one place in the row of all elements."""
@@ -175,7 +178,7 @@ class Context:
         return Scalars(
             read or self.read, known, self.unknown_zero, self.images, self.ranges, self.constants,
             row_of=self._row_read, held=self.held, product=self.product, idle=self.idle, facts=facts,
-            windows=self.windows, written=self.written,
+            windows=self.windows, written=self.written, others=self.others,
         )  # fmt: skip
 
     def after_checks(self, value: Halide) -> Halide:

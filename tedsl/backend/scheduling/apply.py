@@ -61,7 +61,6 @@ def apply_plan(plan: Plan, lowered: Lowered, machine: Machine, *, in_turn: bool 
     for result in lowered.results if lowered.previous else ():
         for loops in stages.values():
             loops.writes_once |= loops.stage is result.stage  # what is added to must not be added to twice
-    lowered.inlined = {loops.stage.op for name, loops in stages.items() if places[name].kind == "inline"}
     many, inside = joined(places, stages, machine), computed_inside(places, stages)
     for name, loops in stages.items():
         if places[name].kind != "inline":

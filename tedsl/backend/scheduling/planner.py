@@ -164,6 +164,7 @@ class Planner:
             in_place=self.in_place, arrays=arrays, fuses=_fuses(machine),
             pieces=planned_pieces(plan, places), held=_held(plan, places),
             loops=_loops(plan, in_place=self.in_place), windows=mirrored_windows(plan, places),
+            inlined={stages[name] for name, place in places.items() if place.kind == "inline"},
             twice={op for name, op in stages.items() if added and shifts(plan, name)},
         )  # fmt: skip
         apply_plan(plan, lowered, machine, in_turn=self.in_turn)
