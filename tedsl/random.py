@@ -20,6 +20,7 @@ from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.extents import number
+from tedsl.lang.foreign import has_elements, values_of
 from tedsl.lang.reducers import argmax
 from tedsl.lang.step import axes_outside
 from tedsl.lang.tensor import Tensor
@@ -305,6 +306,8 @@ def _hashed(key: Key, counters: np.ndarray[Any, Any], what: str) -> tuple[Any, A
 
 def _pair(key: Any, what: str) -> tuple[int, int]:
     """The words of a key that is known: a seed, or an array of two uint32."""
+    if has_elements(key) and not isinstance(key, np.integer) and not _is_of_jax(key):
+        key = values_of(key, f"{what} at {user_location()}: key")
     if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
         first, second = (int(key) >> 32) & 0xFFFFFFFF, int(key) & 0xFFFFFFFF
     elif isinstance(key, np.ndarray) and key.shape == (2,) and key.dtype == np.uint32:
@@ -314,7 +317,14 @@ def _pair(key: Any, what: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
+def _is_of_jax(key: Any) -> bool:
+    """Whether it is a jax.random.key, an array of keys that has no numbers."""
+    return str(getattr(key, "dtype", "")).startswith("key<")
+
+
 def _not_a_key(key: Any, what: str) -> TypeError:
+    if _is_of_jax(key):
+        return TypeError(f"{what} at {user_location()}: key: give jax.random.key_data(key), the two uint32 of it")
     return TypeError(
         f"{what} at {user_location()}: key: expected te.random.key(seed), a row of te.random.split(key), or a tensor "
         f"of two uint32, found {key!r:.60}"

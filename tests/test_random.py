@@ -192,3 +192,15 @@ def test_keys_of_symbolic_functions_may_be_alone_many_or_no_keys() -> None:
     added = te.jit(lambda a, b: a + b, symbolic=True)  # no key: extents that must be equal still share a symbol
     for n in (2, 3):
         np.testing.assert_array_equal(added(np.ones(n, "uint32"), np.ones(n, "float32")), np.full(n, 2.0))
+
+
+def test_keys_of_jax_are_taken_or_told() -> None:
+    jax = pytest.importorskip("jax")
+    key, typed = jax.random.PRNGKey(3), jax.random.key(3)
+    np.testing.assert_array_equal(
+        te.evaluate(random.normal(key, (3,))), te.evaluate(random.normal(random.key(3), (3,)))
+    )
+    np.testing.assert_array_equal(random.split(key, 3), random.split(random.key(3), 3))
+    for draw in (lambda k: random.normal(k, (3,)), te.jit(lambda k: random.normal(k, (3,)))):
+        with pytest.raises(TypeError, match=r"give jax.random.key_data\(key\)"):
+            draw(typed)

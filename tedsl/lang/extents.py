@@ -19,7 +19,7 @@ from tedsl.lang.traverse import topological
 if TYPE_CHECKING:
     from tedsl.lang.tensor import Tensor
 
-__all__ = ["decided", "number", "same_extent", "same_layout", "simplify_extent", "two_of_a_name"]
+__all__ = ["decided", "number", "same_extent", "same_layout", "same_shape", "simplify_extent", "two_of_a_name"]
 
 
 def number(expr: Expr | None) -> int | None:
@@ -43,7 +43,12 @@ def two_of_a_name(*extents: Expr) -> str:
 
 def same_layout(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are of one dtype and one shape."""
-    return a.dtype is b.dtype and a.ndim == b.ndim and all(map(same_extent, a.extents, b.extents))
+    return a.dtype is b.dtype and same_shape(a, b)
+
+
+def same_shape(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are of one shape."""
+    return a.ndim == b.ndim and all(map(same_extent, a.extents, b.extents))
 
 
 def decided(condition: Expr) -> bool | None:

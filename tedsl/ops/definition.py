@@ -19,7 +19,7 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.elements import whole
 from tedsl.lang.errors import MissingKeyError, is_own_file, place_of, user_location
 from tedsl.lang.expr import Expr
-from tedsl.lang.extents import same_layout
+from tedsl.lang.extents import same_layout, same_shape
 from tedsl.lang.foreign import has_elements
 from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import NUMBERS, Constant, Extern, Placeholder, Tensor, tell_of_arrays
@@ -296,6 +296,11 @@ def _ruled(
             raise TypeError(
                 f"{signature.title}: def_vjp at {place_of(rule)} must return tensors or None, found "
                 f"{type(adjoint).__name__} for {of.name!r}{hint}"
+            )
+        if adjoint is not None and of.dtype.is_float and not same_shape(adjoint, of):
+            raise ValueError(
+                f"{signature.title}: def_vjp must return an adjoint of the shape and dtype of {of!r}, found "
+                f"{adjoint!r:.60}, at {place_of(rule)}"
             )
     return adjoints
 

@@ -10,7 +10,9 @@ from autodiff import differentiate
 from tedsl.lang.compute import placeholder
 from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import GradientError
-from tedsl.lang.traverse import stages_of
+from tedsl.lang.expr import Apply, Const, Fn
+from tedsl.lang.tensor import Operation
+from tedsl.lang.traverse import stages_of, topological
 from tedsl.ops.definition import Definition
 from tedsl.ops.routines import Batched, Pullback, Pushforward, Routine, TracedRoutine
 from tedsl.ops.saving import Saving, kept_by, saving_of
@@ -111,11 +113,21 @@ def _widened(traced: TracedRoutine) -> Iterator[str]:
         if not floats or not integers or not op.num_outputs or op.output(0).dtype != "float64" or "float64" in floats:
             continue
         kind, whole = str(floats[0]), integers[0]
+        meeting = "a float of Python" if _is_of_numbers(op) else kind
         yield (
-            f"{op.name} is float64, defined at {op.where}: {kind} meets {whole.name} of {whole.dtype} there; "
+            f"{op.name} is float64, defined at {op.where}: {meeting} meets {whole.name} of {whole.dtype} there; "
             f'te.cast({whole.name}, "{kind}") keeps it {kind}'
         )
         return
+
+
+def _is_of_numbers(op: Operation) -> bool:
+    """Whether the first float64 of an operation is of integers and a float of Python, and of no narrower float."""
+    for node in topological(getattr(op, "bodies", ())):
+        if isinstance(node, Apply) and node.fn is not Fn.CAST and str(node.dtype) == "float64":
+            read = [a.args[0] if isinstance(a, Apply) and a.fn is Fn.CAST else a for a in node.args]
+            return all(a.dtype.is_integer or isinstance(a, Const) for a in read)
+    return False
 
 
 def _made(definition: Definition) -> Iterator[str]:

@@ -109,6 +109,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("defvjp", "register_autograd", "backward", "register_backward", "custom_vjp"), "def_vjp"),
     **dict.fromkeys(("defjvp", "custom_jvp", "register_jvp"), "def_jvp"),
 }
+_OF_KERNELS = ("compile", "export", "loop_nest", "program", "source", "stats")
 
 
 class Op(Rich):
@@ -118,6 +119,8 @@ class Op(Rich):
 
     def __getattr__(self, name: str) -> Any:
         told = f": it is @{self.__dict__.get('name', 'op')}.{_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+        if name in _OF_KERNELS:
+            told = f", which kernels have: with a te.placeholder x it is te.build(x, f(x)).{name}"
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{told}", name=name, obj=self)
 
     def __init__(
@@ -140,7 +143,10 @@ class Op(Rich):
         self._numbers = NumbersSeen()
         self._on_tensors = takes_variables_only(self._inlined) if self.signature.is_ours else self._inlined
         if "out" in self.signature.parameters.parameters:
-            raise TypeError(f"{self.signature.title}: the parameter 'out' has a meaning of its own; name it otherwise")
+            inner = inspect.unwrap(function)
+            theirs = f"give a function of yours, lambda x: np.{inner.__name__}(x)"
+            told = theirs if isinstance(inner, np.ufunc) else "name it otherwise"
+            raise TypeError(f"{self.signature.title}: the parameter 'out' has a meaning of its own; {told}")
         self._has_mode = "mode" in self.signature.parameters.parameters
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:

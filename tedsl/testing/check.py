@@ -90,7 +90,7 @@ def check_op(
 
 def check_case(
     op: Callable[..., Any],
-    arrays: Mapping[str, np.ndarray[Any, Any]],
+    arrays: Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[Any, Any]],
     *,
     static: Mapping[str, Any] | None = None,
     vjp: Any = None,
@@ -99,15 +99,33 @@ def check_case(
     seed: int = 0,
     checks: Sequence[str] | None = None,
 ) -> CheckReport:
-    """The checks of `check_op` on one call; raises CheckError if one fails. `seed` draws heads and directions."""
+    """The checks of `check_op` on one call; raises CheckError if one fails. `seed` draws heads and directions.
+
+    `arrays` are a dict by the parameters, or a sequence in their order without those that are `static`.
+    """
     __tracebackhide__ = True
     wanted = () if checks is not None and tuple(checks) == ("trace",) else _checks(checks)
-    hunt = _Hunt(Rules(op, vjp, jvp), wanted)
+    rules = Rules(op, vjp, jvp)
+    hunt = _Hunt(rules, wanted)
     try:
-        hunt.on(SampledCall(dict(arrays), dict(static or {}), dtype, seed))
+        hunt.on(SampledCall(_by_parameter(rules, arrays, static or {}), dict(static or {}), dtype, seed))
     except _Found:
         raise CheckError(hunt.report()) from None
     return hunt.report()
+
+
+def _by_parameter(rules: Rules, arrays: Any, static: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of a call by the parameters of the operator."""
+    if isinstance(arrays, Mapping):
+        return dict(arrays)
+    what = f"te.testing.check_case at {user_location()}: arrays"
+    names = [name for name in inspect.signature(rules.op).parameters if name not in static]
+    listed = ", ".join(names)
+    if not isinstance(arrays, (tuple, list)):
+        raise TypeError(f"{what}: expected a sequence or a dict of arrays for {listed}, found {type(arrays).__name__}")
+    if len(arrays) > len(names):
+        raise ValueError(f"{what}: {rules.name} takes {listed}; found {len(arrays)} arrays")
+    return dict(zip(names, arrays, strict=False))
 
 
 def checked(*arguments: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:

@@ -342,6 +342,10 @@ CASES: list[tuple[Any, type[Exception], str]] = [
     # functions
     (lambda: te.compute((8,), 3), TypeError, "expected a function of the axes, found int"),
     (lambda: te.compute((8,), type), TypeError, "arguments of <class 'type'> are not known.*wrap it in a lambda"),
+    (
+        lambda: te.placeholder((4,), name="x").at[0].apply(te.exp), AttributeError,
+        r"x.at\[...\] has no attribute 'apply'; x.at\[i\].set\(f\(x\[i\]\)\) is what f makes of it",
+    ),
     (lambda: te.compute((8,), lambda i: "x"), TypeError, r"must return scalar expressions.*found str \('x'\)"),
     (lambda: te.compute((8,), lambda i: None), TypeError, "found NoneType"),
     (lambda: te.compute((8,), lambda i: ()), ValueError, "the function returned no expression"),

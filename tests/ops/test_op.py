@@ -535,6 +535,19 @@ def test_explain_shows_what_is_kept_and_what_is_compiled() -> None:
     assert "pullback" not in text
 
 
+def test_explain_tells_a_float_of_python_that_makes_float64_of_bytes() -> None:
+    """A table of float32 was blamed, whose product came later."""
+
+    @te.op
+    def looked_up(lut: te.Tensor, image: te.Tensor) -> te.Tensor:
+        rest = te.compute(image.shape, lambda i: 1.0 * (1 - image[i] % 2) * lut[te.cast(image[i], "int32")])
+        return rest * 2
+
+    looked_up(np.ones(256, "float32"), np.zeros(5, "uint8"))
+    told = 'a float of Python meets image of uint8 there; te.cast(image, "float32") keeps it float32'
+    assert told in str(looked_up.explain())
+
+
 def test_explain_tells_where_a_float32_becomes_a_float64() -> None:
     @te.op
     def ramp(x: te.Tensor) -> te.Tensor:
@@ -713,6 +726,18 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "assignment": (lambda: te.op(_assigning)(normal(2)), TypeError, "is a value and cannot be assigned to"),
     "a parameter named out": (lambda: te.op(lambda x, out: x), TypeError, "'out' has a meaning of its own"),
+    "a function of NumPy": (lambda: te.op(np.tanh), TypeError, r"give a function of yours, lambda x: np.tanh\(x\)"),
+    "a function of NumPy to te.jit": (lambda: te.jit(np.tanh), TypeError, r"of yours, lambda x: np.tanh\(x\)"),
+    "what kernels have": (
+        lambda: scaled.export("."), AttributeError, r"export', which kernels have: .* te.build\(x, f\(x\)\).export",
+    ),
+    "loops of a function": (
+        lambda: te.jit(lambda x: x).loop_nest(), AttributeError, r"te.build\(x, f\(x\)\).loop_nest",
+    ),
+    "a rule of another shape": (
+        lambda: te.grad(lambda x: _misshapen(x).sum())(normal(2)), ValueError,
+        r"def_vjp must return an adjoint of the shape and dtype of x : float32\[2\], found .*float32\[4\]",
+    ),
     "no function": (lambda: te.op(3), TypeError, "expected a function, found int"),
     "what to save": (lambda: te.op(save="all"), ValueError, "save must be"),
     "a rule": (lambda: te.op(lambda x: x).def_vjp(3), TypeError, "def_vjp expects a function"),
@@ -746,6 +771,16 @@ class _Foreign:
     shape, dtype = (2,), np.dtype("float32")
 
     def __dlpack__(self) -> Any: ...
+
+
+@te.op
+def _misshapen(x: te.Tensor) -> te.Tensor:
+    return x * 2
+
+
+@_misshapen.def_vjp
+def _(y: te.Tensor, inputs: list[te.Tensor], head: te.Tensor) -> list[te.Tensor]:
+    return [te.concatenate([head, head])]
 
 
 @te.op

@@ -488,3 +488,19 @@ def test_an_operator_that_stops_a_gradient_is_checked_without_differences() -> N
     assert report.counts["adjoint"] > 0
     assert "differences see through te.stop_gradient" in str(report)
     assert "see through" not in str(te.testing.check_op(lambda x: x * x, "n", examples=5))
+
+
+def test_the_arrays_of_a_case_may_stand_in_the_order_of_the_parameters() -> None:
+    """They were an error of `dict`."""
+
+    def weighted(a: te.Tensor, power: int, b: te.Tensor) -> te.Tensor:
+        return a**power * b
+
+    a, b = np.array([1.0, 2.0]), np.array([0.5, 3.0])
+    for arrays in ((a, b), [a, b], {"a": a, "b": b}):
+        assert te.testing.check_case(weighted, arrays, static={"power": 2}).ok
+    assert te.testing.check_case(lambda x, y=2.0: x * y, (a,)).ok
+    with pytest.raises(ValueError, match=r"check_case at .*: arrays: weighted takes a, b; found 3 arrays"):
+        te.testing.check_case(weighted, (a, b, a), static={"power": 2})
+    with pytest.raises(TypeError, match=r"expected a sequence or a dict of arrays for a, b, found ndarray"):
+        te.testing.check_case(weighted, a, static={"power": 2})  # type: ignore[arg-type]

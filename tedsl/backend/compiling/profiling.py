@@ -33,6 +33,7 @@ __all__ = ["RECORDING", "Event", "Peaks", "Profile", "ProfileRow", "machine_spee
 
 RECORDING: list[Profile] = []  # the contexts that are open
 COPIED, PRODUCT = 1 << 26, 1024  # bytes of a copy, rows of a matrix
+SHORT = 2e-5  # seconds of a call, within which it takes as long to record it
 BEYOND = 2  # times the speeds measured, which a machine that has other things to do as well may exceed
 
 
@@ -115,16 +116,28 @@ class Profile(Rich):
 
 
 def cells(row: ProfileRow) -> tuple[str, ...]:
-    """A row as text; a rate far beyond that of the machine's memory, or of its arithmetic, is none."""
+    """A row as text; a rate far beyond that of the machine's memory, or of its arithmetic, is none.
+
+    Nor is that of calls so short that what is measured is how they are recorded.
+    """
     machine = machine_speeds()
     moving, computing = row.bytes / row.seconds, row.flops / row.seconds
     is_cached, is_spared = moving > BEYOND * machine.bandwidth, computing > BEYOND * machine.flops
-    return (
-        row.kernel, str(row.calls), f"{row.seconds * 1e3:.3f}", f"{row.share:.1%}", f"{row.bytes / 1e6:.2f}",
+    rates = (
         "-" if is_cached else f"{moving / 1e9:.2f}",
         "-" if is_spared else f"{computing / 1e9:.2f}",
         "cached" if moving > machine.bandwidth else "-" if is_spared else f"{row.roofline:.0%}",
     )  # fmt: skip
+    if row.seconds < SHORT * row.calls:
+        rates = "-", "-", "short"
+    return (
+        row.kernel,
+        str(row.calls),
+        f"{row.seconds * 1e3:.3f}",
+        f"{row.share:.1%}",
+        f"{row.bytes / 1e6:.2f}",
+        *rates,
+    )
 
 
 def _row(kernel: str, events: Sequence[Event], total: int) -> ProfileRow:

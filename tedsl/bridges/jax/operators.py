@@ -45,6 +45,11 @@ def call(op: Op, call: OpCall, out: Any, mode: Any) -> Any:
             f"{op.signature.title}: JAX arrays cannot be written, so there is no out= and no mode= for them"
         )
     for name, array in zip(call.template.names, call.arrays, strict=True):
+        if str(array.dtype).startswith("key<"):
+            raise TypeError(
+                f"{op.signature.title}: argument {name!r} is a key of JAX, {array.dtype}; give "
+                "jax.random.key_data(key), its two uint32"
+            )
         if str(array.dtype) not in ALL:
             raise TypeError(
                 f"{op.signature.title}: argument {name!r}: dtype {array.dtype} is not supported, expected one of "

@@ -117,3 +117,11 @@ def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found = profiling.machine_speeds.__wrapped__()
     assert found.bandwidth > 1e6
     assert found.flops > 1e6
+
+
+def test_calls_as_short_as_their_recording_have_no_rates() -> None:
+    """They contradicted the time of a call outside."""
+    row = profiling.ProfileRow("f", 10, 10 * 1e-6, 1.0, 40, 10, 0.5)
+    assert profiling.cells(row)[5:] == ("-", "-", "short")
+    longer = profiling.ProfileRow("f", 10, 10 * 1e-3, 1.0, 4000000, 1000000, 0.5)
+    assert profiling.cells(longer)[5:] == ("0.40", "0.10", "50%")
