@@ -25,9 +25,10 @@ from tedsl.lang.structure import same_program, structural_key
 from tedsl.lang.tensor import NUMBERS, Constant, Extern, Placeholder, Tensor, tell_of_arrays
 from tedsl.lang.titles import name_after
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.arrays import Static
 from tedsl.ops.purity import called, has_extern, watched
 from tedsl.ops.routines import USUAL, Routine, Tensors, Worth, distinct
-from tedsl.ops.signature import Signature, Static, Template, leaves, map_leaves
+from tedsl.ops.signature import Signature, Template, leaves, map_leaves
 from tedsl.ops.static_numbers import add_list_hints, told_of_statics
 
 __all__ = ["Author", "Definition", "attach_rules", "effects_of", "inlined"]

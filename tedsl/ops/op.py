@@ -29,6 +29,7 @@ from tedsl.lang.pickling import by_name
 from tedsl.lang.rich import Rich
 from tedsl.lang.tensor import Tensor
 from tedsl.lang.titles import takes_variables_only
+from tedsl.ops.arrays import Static
 from tedsl.ops.compiling import OPS, compiling
 from tedsl.ops.definition import Author, Definition, inlined
 from tedsl.ops.explaining import OpExplanation, explanation_of
@@ -37,7 +38,7 @@ from tedsl.ops.keys import is_plain, key_of, nest_key
 from tedsl.ops.results import into
 from tedsl.ops.routines import USUAL, TracedRoutine, Worth
 from tedsl.ops.shapes import Spec
-from tedsl.ops.signature import OpCall, Signature, Static, Template
+from tedsl.ops.signature import OpCall, Signature, Template
 from tedsl.ops.static_numbers import NumbersSeen
 
 __all__ = ["Op", "definitions_of", "op", "worth_of"]

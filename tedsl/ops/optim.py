@@ -42,11 +42,11 @@ from tedsl.ops.optimizer_options import OPTIONS, check_bound, check_made, check_
 from tedsl.ops.optimizer_parts import KEPT, OptimizerParts, has_optimizers
 from tedsl.ops.parameters import Parameters, as_array, as_parameters, each_leaf, numbered, without_record, zeros_for
 from tedsl.ops.purity import called, with_called_parts
+from tedsl.ops.records import closed, opened
 from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.derivatives import value_and_grad
 from tedsl.ops.transforms.function import name_of
-from tedsl.ops.transforms.records import closed, opened
 
 __all__ = [
     "SGD", "Adam", "AdamW", "FunctionStep", "Optimizer", "State", "TrainStep", "adam_step", "clip_by_global_norm",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tedsl.lang.errors import brief, user_location
 from tedsl.ops import language as te
-from tedsl.ops.signature import is_array
+from tedsl.ops.arrays import is_array
 
 __all__ = ["OPTIONS", "at_rate", "check_bound", "check_made", "check_options", "rate_of", "written"]
 

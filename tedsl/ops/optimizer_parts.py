@@ -11,8 +11,8 @@ from tedsl.lang.errors import brief, user_location
 from tedsl.ops.arguments import refuse
 from tedsl.ops.optimizer_options import at_rate, rate_of
 from tedsl.ops.parameters import check_keys
+from tedsl.ops.records import closed
 from tedsl.ops.signature import leaves
-from tedsl.ops.transforms.records import closed
 
 __all__ = ["KEPT", "OptimizerParts", "has_optimizers"]
 

@@ -13,9 +13,9 @@ from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import brief, user_location
 from tedsl.lang.tensor import Tensor
 from tedsl.ops import language as te
+from tedsl.ops.records import closed, opened
 from tedsl.ops.transforms import numbers
 from tedsl.ops.transforms.compilation import jit
-from tedsl.ops.transforms.records import closed, opened
 
 __all__ = [
     "NestPlace",

@@ -29,9 +29,9 @@ from tedsl.lang.expr import Read
 from tedsl.lang.locks import freed_in_children
 from tedsl.lang.tensor import Extern, Tensor
 from tedsl.lang.traverse import stages_of
+from tedsl.ops.arrays import Static
 from tedsl.ops.recurring import Recurrence
 from tedsl.ops.shapes import Pattern, Spec, all_apart, fits, is_numeric, kind_of, opened, pattern_of, with_keys
-from tedsl.ops.signature import Static
 
 __all__ = [
     "USUAL", "Batched", "Pullback", "Pushforward", "Routine", "Tensors", "TracedRoutine", "Worth", "copied", "distinct",

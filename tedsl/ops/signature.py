@@ -17,13 +17,14 @@ import numpy as np
 from tedsl.analysis.arrays import nests
 from tedsl.lang.constants import constant, is_plain
 from tedsl.lang.dataclass import dataclass
-from tedsl.lang.expr import Apply, Const, Expr, Var
+from tedsl.lang.expr import Expr
 from tedsl.lang.keywords import own_keyword
 from tedsl.lang.tensor import Tensor
-from tedsl.lang.traverse import topological
+from tedsl.ops.arrays import is_array
+from tedsl.ops.records import closed, opened
 
 __all__ = [
-    "OpCall", "Signature", "Slot", "Static", "Template", "is_array", "is_tensor_annotation", "leaves", "map_leaves",
+    "OpCall", "Signature", "Slot", "Template", "is_tensor_annotation", "leaves", "map_leaves",
 ]  # fmt: skip
 
 map_leaves = functools.partial(nests.map_leaves, join=nests.underscored)  # a part is named as its placeholder is
@@ -37,13 +38,6 @@ class Slot:
 
     def __repr__(self) -> str:
         return f"array {self.index}"
-
-
-@dataclass(frozen=True, eq=False)
-class Static:
-    """A part of a result that is no tensor, and comes back as it is: None where there is no gradient, a number."""
-
-    value: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +68,9 @@ class Signature:
     unspoken: frozenset[str] = frozenset()
     label: str | None = None  # what people know it by, who did not make it by te.op
     is_last: bool = False  # whether nobody differentiates it
-    derives: bool = False  # whether the function is made of one that people gave, which it calls by `purity.called`
+    derives: bool = (
+        False  # whether the function is made of one that people gave, and opens what it gives to that
+    )
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
@@ -138,6 +134,10 @@ class Signature:
 
         def taken(value: Any, name: str) -> Any:
             if not is_array(value):
+                nest = closed(value)
+                if nest is not value:
+                    key.append(_shape_of_nest(nest))
+                    return map_leaves(nest, name, taken)
                 key.append(self._static(value, name))
                 return value
             key.append(Slot)
@@ -205,7 +205,8 @@ class Signature:
 
         bound = self.parameters.bind_partial()
         bound.arguments.update({n: map_leaves(v, n, filled) for n, v in template.arguments.items()})
-        return self.function(*bound.args, **bound.kwargs)
+        args, kwargs = bound.args, bound.kwargs
+        return self.function(*args, **kwargs) if self.derives else self.function(*opened(args), **opened(kwargs))
 
 
 def _is_default(value: Any, parameter: inspect.Parameter) -> bool:
@@ -240,24 +241,6 @@ def is_tensor_annotation(note: Any) -> bool:
 
 
 _NUMBERS = (int, float, np.generic, Expr)
-PROTOCOLS = ("__dlpack__", "__array_interface__", "__array__", "__cuda_array_interface__")
-
-
-def is_array(value: Any) -> bool:
-    """A tensor, or an array of some framework; NumPy scalars are values like Python's."""
-    if isinstance(value, (np.ndarray, Tensor)):
-        return True
-    if isinstance(value, Expr):
-        return not is_size(value)
-    if isinstance(value, (*nests.PLAIN, tuple, list, dict, np.generic, type)):
-        return False
-    return any(hasattr(value, name) for name in PROTOCOLS)
-
-
-def is_size(value: Expr) -> bool:
-    """Whether an expression is made of sizes alone, as the extents of tensors are: a static argument."""
-    nodes = topological(value)
-    return any(isinstance(e, Var) for e in nodes) and all(isinstance(e, (Var, Const, Apply)) for e in nodes)
 
 
 def leaves(value: Any) -> list[Any]:

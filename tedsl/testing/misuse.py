@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tedsl.lang.dtypes import as_dtype
 from tedsl.lang.errors import user_location
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import is_array, is_tensor_annotation, leaves
+from tedsl.ops.arrays import is_array
+from tedsl.ops.signature import is_tensor_annotation, leaves
 
 __all__ = ["check_described", "check_descriptions", "listed", "shape_hints", "size_hints"]
 

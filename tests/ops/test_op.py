@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import types
 from collections import namedtuple
@@ -820,3 +821,49 @@ def test_a_call_that_symbols_cannot_say_is_compiled_for_its_sizes(kind: str) -> 
         full = np.concatenate([np.zeros(5), a, np.zeros(5)])
         want = full[: -10 or None] + full[10:] if kind == "grad" else (a[5:] * a[:-5]).sum()
         np.testing.assert_allclose(f(a), want)
+
+
+@dataclasses.dataclass
+class Plain:
+    w: Any
+    power: int = 2
+
+    @te.op
+    def applied(self, x: te.Tensor) -> te.Tensor:
+        return self.w * x**self.power
+
+
+Frozen = dataclasses.make_dataclass("Frozen", [("w", Any), ("power", int, 2)], frozen=True)
+ByIdentity = dataclasses.make_dataclass("ByIdentity", [("w", Any), ("power", int, 2)], eq=False)
+
+
+@te.op
+def weighted(model: Any, x: te.Tensor) -> te.Tensor:
+    inner = model["inner"] if isinstance(model, dict) else model
+    return inner.w * x**inner.power
+
+
+@pytest.mark.parametrize("kind", [Plain, Frozen, ByIdentity])
+def test_a_dataclass_is_a_nest_of_its_fields(kind: Any) -> None:
+    w, x = np.array([1.0, 2.0, 3.0]), np.array([2.0, 3.0, 4.0])
+    for model in (kind(w), {"inner": kind(w)}, kind(2.0), kind(w, power=3)):
+        inner = model["inner"] if isinstance(model, dict) else model
+        np.testing.assert_array_equal(weighted(model, x), inner.w * x**inner.power)
+    model = kind(w)
+    weighted(model, x)
+    model.__dict__["w"] = 2 * w  # what it holds is looked at in each call
+    np.testing.assert_array_equal(weighted(model, x), 2 * w * x**2)
+    np.testing.assert_array_equal(te.grad(lambda w, x: weighted(kind(w), x).sum())(w, x), x**2)
+    slope = te.grad(lambda m: weighted(m, x).sum())(kind(w, 2.0))
+    assert isinstance(slope, kind)
+    np.testing.assert_allclose(slope.w, x**2)
+    assert isinstance(weighted(kind(te.placeholder((3,), name="w")), te.placeholder((3,), name="x")), te.Tensor)
+
+
+def test_a_method_of_a_dataclass_is_an_operator() -> None:
+    torch = pytest.importorskip("torch")
+    w, x = np.array([1.0, 2.0, 3.0]), np.array([2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(Plain(w).applied(x), w * x**2)
+    t = torch.tensor(w, requires_grad=True)
+    Plain(t).applied(torch.tensor(x)).sum().backward()
+    np.testing.assert_array_equal(t.grad, x**2)

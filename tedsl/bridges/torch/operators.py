@@ -30,12 +30,13 @@ from tedsl.bridges.torch.memory import (
 )
 from tedsl.bridges.torch.routines import key_of, routine_of
 from tedsl.lang.foreign import note_writes, tensor_of
+from tedsl.ops.arrays import Static
 from tedsl.ops.definition import Definition
 from tedsl.ops.homes import ARRAYS
 from tedsl.ops.op import Op
 from tedsl.ops.results import into
 from tedsl.ops.routines import Routine, TracedRoutine
-from tedsl.ops.signature import OpCall, Static, map_leaves
+from tedsl.ops.signature import OpCall, map_leaves
 
 __all__ = ["call", "constant_key", "constant_nest", "key_of", "like", "prepare", "registered"]
 

@@ -16,9 +16,9 @@ from tedsl.lang.expr import Expr
 from tedsl.lang.extents import same_extent
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
+from tedsl.ops.records import closed
 from tedsl.ops.transforms.batched_rules import dependents, keep_rules
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
-from tedsl.ops.transforms.records import closed
 
 __all__ = ["vmap"]
 

@@ -14,7 +14,8 @@ from tedsl.lang.dataclass import dataclass
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import Static, leaves
+from tedsl.ops.arrays import Static
+from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.compilation import jit
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable, transformed
 from tedsl.ops.transforms.numbers import as_array, constant, is_number, weak_dtype

@@ -11,7 +11,8 @@ from tedsl.analysis.arrays.nests import map_nest
 from tedsl.lang.errors import user_location
 from tedsl.lang.keywords import own_arguments
 from tedsl.lang.tensor import Tensor
-from tedsl.ops.signature import Static, leaves
+from tedsl.ops.arrays import Static
+from tedsl.ops.signature import leaves
 from tedsl.ops.transforms.derivatives import By, check_loss
 from tedsl.ops.transforms.function import Transformed, name_of, tidied, traceable
 from tedsl.ops.transforms.numbers import as_array, constant, is_number

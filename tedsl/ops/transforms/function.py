@@ -18,12 +18,13 @@ from tedsl.lang.errors import user_location
 from tedsl.lang.expr import Expr
 from tedsl.lang.pickling import by_name, made_again
 from tedsl.lang.tensor import Tensor
+from tedsl.ops.arrays import Static
 from tedsl.ops.op import Op
 from tedsl.ops.purity import called, is_composed
+from tedsl.ops.records import closed, opened
 from tedsl.ops.routines import USUAL, Worth, copied
-from tedsl.ops.signature import OpCall, Signature, Static, map_leaves
+from tedsl.ops.signature import OpCall, Signature, map_leaves
 from tedsl.ops.transforms.numbers import with_arrays
-from tedsl.ops.transforms.records import closed, opened
 
 __all__ = ["Transformed", "name_of", "tidied", "traceable", "transformed"]
 

@@ -15,8 +15,9 @@ import numpy as np
 from tedsl.analysis.arrays.nests import rebuilt
 from tedsl.lang.arrays import full, stack
 from tedsl.lang.tensor import Tensor
+from tedsl.ops.arrays import is_array
 from tedsl.ops.homes import home_of
-from tedsl.ops.signature import is_array, leaves
+from tedsl.ops.signature import leaves
 
 __all__ = ["as_array", "as_table", "constant", "is_number", "weak_dtype", "with_arrays"]
 

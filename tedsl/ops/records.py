@@ -10,9 +10,9 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
-from tedsl.analysis.arrays.nests import rebuilt
+from tedsl.analysis.arrays.nests import rebuilt, static_key
 from tedsl.lang.expr import Expr
-from tedsl.ops.signature import Static, is_array
+from tedsl.ops.arrays import Static, is_array
 
 __all__ = ["closed", "opened"]
 
@@ -27,7 +27,7 @@ def closed(value: Any, always: bool = False) -> Any:
         return _each(value, lambda part: closed(part, always))
     fields = [f.name for f in dataclasses.fields(value) if f.init]
     parts = [closed(getattr(value, name), always) for name in fields]
-    is_nest = always or type(value).__hash__ is None or any(map(_holds_arrays, parts))
+    is_nest = always or static_key(value) is None or any(map(_holds_arrays, parts))
     return _record(type(value), fields)(*parts) if is_nest else value
 
 
