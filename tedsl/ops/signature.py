@@ -68,9 +68,7 @@ class Signature:
     unspoken: frozenset[str] = frozenset()
     label: str | None = None  # what people know it by, who did not make it by te.op
     is_last: bool = False  # whether nobody differentiates it
-    derives: bool = (
-        False  # whether the function is made of one that people gave, and opens what it gives to that
-    )
+    derives: bool = False  # whether the function is made of one that people gave, and opens what it gives to that
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name

@@ -40,6 +40,16 @@ def test_ties_have_both_derivatives(function, values) -> None:
     np.testing.assert_allclose(te.hessian(lambda x: function(x).sum())(at), np.diag(p) - np.outer(p, p), atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_lies_on_the_center_of_a_bin_moves_as_much_out_of_it_as_into_another(dtype: str) -> None:
+    at = (np.array([0, 1, 3, 6, 2.5, 5.75]) + 0.5) / 8  # the first four lie on centers
+    weights = np.arange(8.0) ** 2
+    slopes = te.grad(lambda x: (te.ops.soft_histogram(x, 8) * weights.astype(dtype)).sum())(at.astype(dtype))
+    np.testing.assert_allclose(slopes, 8 * np.array([1, 3, 7, 13, 5, 11]), rtol=1e-6)
+    total = te.grad(lambda x: te.ops.soft_histogram(x, 8).sum())(at.astype(dtype))
+    np.testing.assert_array_equal(total, np.zeros(6))
+
+
 def test_streaming_attention_with_equal_scores() -> None:
     chance = np.random.default_rng(3)
     q, k, v, w = np.zeros((1, 5, 4)), *chance.standard_normal((3, 1, 6, 4))
