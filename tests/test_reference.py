@@ -199,6 +199,16 @@ def test_integer_division_by_zero_is_an_error_where_it_is_used() -> None:
         interpret(te.compute((3,), lambda i: te.pow(d[i], d[i])), {d: np.array([1, 0, -2], np.int32)})
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "bool"])
+def test_integers_to_negative_powers_are_refused_where_they_are_written(dtype: str) -> None:
+    d = te.placeholder((3,), dtype, name="d")
+    for written in (lambda: d**-1, lambda: te.compute((3,), lambda i: d[i] ** -2), lambda: te.pow(d + d, -1)):
+        with pytest.raises(ValueError, match=r"which its powers with the negative exponent -\d are not, .* by te.cast"):
+            written()
+    assert (d ** np.float32(-1)).dtype.is_float
+    assert te.compute((3,), lambda i: te.cast(d[i], "float32") ** -1).dtype == "float32"
+
+
 def lazily(expr: Expr, point: dict[Expr, int], data: dict[Any, Any]) -> Any:
     """The value at one point, a branch computed only when it is taken: what the evaluator must agree with."""
     if expr in point:

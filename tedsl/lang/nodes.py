@@ -157,6 +157,11 @@ def _combined(fn: Fn, raw: list[Any], kinds: list[Kind]) -> Expr:
         if result.is_float or (fn is Fn.POW and _is_negative(raw[1])):
             return weak_float(fn, raw)
         operand_type = FLOAT64 if operand_type.is_float else operand_type  # compared as Python does
+    if fn is Fn.POW and result.is_integer and _is_negative(raw[1]):
+        raise ValueError(
+            f"`{raw[0]}` is {result}, which its powers with the negative exponent {raw[1]} are not, at "
+            f"{user_location()}; make it floats first, by te.cast or astype, or divide 1.0 by a power of it"
+        )
     args = tuple(_coerce(v, operand_type) for v in raw)
     return folded(fn, args, result)
 
