@@ -204,6 +204,18 @@ def test_what_is_not_supported_is_left_to_pytorch_and_reported(caplog: pytest.Lo
     assert report.compiled
 
 
+def test_an_operator_of_te_within_is_called_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    reports.clear()
+    doubled = te.op(lambda x: x * 2)
+    x = torch.randn(8)
+    with caplog.at_level(logging.WARNING, "tedsl.compile"):
+        found = torch.compile(lambda x: doubled(x + 1).sin(), backend="tedsl", options={"interpreted": True})(x)
+    torch.testing.assert_close(found, ((x + 1) * 2).sin())
+    (report,) = reports
+    assert any("an operator made by te.op, with kernels of its own" in why for _, why in report.left)
+
+
 def test_unknown_options_are_refused() -> None:
     run = torch.compile(lambda x: x + 1, backend="tedsl", options={"interpreted": True, "fast": True})
     with pytest.raises(Exception, match="the only option is 'interpreted', found fast"):

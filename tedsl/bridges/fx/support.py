@@ -65,6 +65,8 @@ def _reason(node: Any) -> str | None:
     name = name_of(node.target)
     if isinstance(node.meta.get("val"), NUMBERS) and (name is None or name in SIZES):
         return None
+    if getattr(node.target, "namespace", "") == "tedsl":
+        return "it is an operator made by te.op, with kernels of its own"
     if name is None or not is_known(name):
         return "it has no row"
     if is_writing(node):
