@@ -68,13 +68,13 @@ class Updates:
 
     __slots__ = ("_items", "_tensor")
 
+    def __init__(self, tensor: Tensor, items: tuple[Any, ...]) -> None:
+        self._tensor, self._items = tensor, items
+
     def __getattr__(self, name: str) -> NoReturn:
         x = self._tensor.name
         told = f"{x}.at[i].set(f({x}[i])) is what f makes of it" if name == "apply" else f"it is {self!r}"
         raise AttributeError(f"{x}.at[...] has no attribute {name!r}; {told}", name=name, obj=self)
-
-    def __init__(self, tensor: Tensor, items: tuple[Any, ...]) -> None:
-        self._tensor, self._items = tensor, items
 
     def set(self, value: Any) -> Tensor:
         """`value` there, of the dtype of the tensor; of places that an index tensor names twice the last one counts."""

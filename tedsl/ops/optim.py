@@ -444,8 +444,7 @@ class TrainStep:
         """The loss of the data, given in order or by name, and the state one step further."""
         state, count = _checked(state), len(self.params.tensors)
         old = (*self.params.listed(state.params, "train_step: the state"), *state.slots)
-        kept = sum(len(own.slots) for own, _ in self.optimizers.of(self.params.nest))
-        if isinstance(state.slots, dict) or len(old) != count + kept:
+        if isinstance(state.slots, dict) or len(old) != len(self.kernel.outputs) - len(self.results):
             raise _of_another(self.optimizers, f"it keeps {len(state.slots)} arrays for {count} parameters")
         self._check(state, old)
         out = self._spare or tuple(np.empty_like(a) for a in old)
